@@ -1,0 +1,91 @@
+# The imported targets cppcuda::torch_cpu and cppcuda::torch_cuda, made from torch's include and lib folders.
+#
+# find_package(Torch) is not used: for the CUDA build of torch it stops unless a CUDA toolkit is
+# installed, it changes CMAKE_CUDA_ARCHITECTURES, and it asks for libraries that the wheels do not ship.
+# This file serves the build of cppcuda and, installed beside cppcuda-config.cmake, its consumers.
+#
+# In:  CPPCUDA_TORCH_DIR (the folder that holds torch's include/ and lib/), or CMAKE_PREFIX_PATH
+#      (`python -c 'import torch; print(torch.utils.cmake_prefix_path)'`), or a Python with torch
+# Out: CPPCUDA_TORCH_DIR, CPPCUDA_TORCH_VERSION ("2.15.0+cu132"), CPPCUDA_TORCH_CUDA ("13.2", "" for a
+#      CPU torch)
+
+if(NOT CPPCUDA_TORCH_DIR)
+  # The path of TorchConfig.cmake only: it is not read.
+  find_path(CPPCUDA_TORCH_CONFIG_DIR TorchConfig.cmake PATH_SUFFIXES Torch share/cmake/Torch)
+  if(CPPCUDA_TORCH_CONFIG_DIR)
+    cmake_path(SET CPPCUDA_TORCH_DIR NORMALIZE "${CPPCUDA_TORCH_CONFIG_DIR}/../../..")
+  else()
+    find_package(Python3 COMPONENTS Interpreter QUIET)
+    if(Python3_FOUND)
+      execute_process(
+        COMMAND "${Python3_EXECUTABLE}" -c
+                "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+        OUTPUT_VARIABLE CPPCUDA_TORCH_DIR
+        OUTPUT_STRIP_TRAILING_WHITESPACE
+        ERROR_QUIET)
+    endif()
+  endif()
+endif()
+if(NOT EXISTS "${CPPCUDA_TORCH_DIR}/include/torch/library.h")
+  message(
+    FATAL_ERROR
+      "cppcuda: no torch found (looked in '${CPPCUDA_TORCH_DIR}'). Install it (pip install torch) and pass "
+      "-DPython3_EXECUTABLE=<python that has it>, or -DCPPCUDA_TORCH_DIR=<folder with torch's include/ and lib/>."
+  )
+endif()
+set(CPPCUDA_TORCH_DIR "${CPPCUDA_TORCH_DIR}" CACHE PATH "Folder that holds torch's include/ and lib/")
+
+# The wheel states its versions in version.py, the libtorch archive in build-version.
+set(CPPCUDA_TORCH_VERSION "")
+set(CPPCUDA_TORCH_CUDA "")
+if(EXISTS "${CPPCUDA_TORCH_DIR}/version.py")
+  file(READ "${CPPCUDA_TORCH_DIR}/version.py" _cppcuda_text)
+  if(_cppcuda_text MATCHES "__version__ = '([^']+)'")
+    set(CPPCUDA_TORCH_VERSION "${CMAKE_MATCH_1}")
+  endif()
+  if(_cppcuda_text MATCHES "\ncuda[^=\n]*= '([0-9.]+)'")
+    set(CPPCUDA_TORCH_CUDA "${CMAKE_MATCH_1}")
+  endif()
+elseif(EXISTS "${CPPCUDA_TORCH_DIR}/build-version")
+  file(STRINGS "${CPPCUDA_TORCH_DIR}/build-version" CPPCUDA_TORCH_VERSION LIMIT_COUNT 1)
+  if(CPPCUDA_TORCH_VERSION MATCHES "\\+cu([0-9]+)([0-9])$")
+    set(CPPCUDA_TORCH_CUDA "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}")
+  endif()
+endif()
+if(NOT CPPCUDA_TORCH_VERSION)
+  message(FATAL_ERROR "cppcuda: cannot tell the version of the torch in '${CPPCUDA_TORCH_DIR}'")
+endif()
+
+if(NOT TARGET cppcuda::torch_cpu)
+  find_package(Threads REQUIRED)
+  add_library(cppcuda::torch_cpu INTERFACE IMPORTED)
+  set_target_properties(
+    cppcuda::torch_cpu
+    PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES
+      "${CPPCUDA_TORCH_DIR}/include;${CPPCUDA_TORCH_DIR}/include/torch/csrc/api/include"
+      INTERFACE_COMPILE_FEATURES cxx_std_20
+      INTERFACE_LINK_LIBRARIES
+      "${CPPCUDA_TORCH_DIR}/lib/libc10.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cpu.so;${CPPCUDA_TORCH_DIR}/lib/libtorch.so;Threads::Threads"
+      # The CUDA build of torch needs the NCCL of its own wheel; the linker may find an older one of the
+      # system's first and miss symbols that are there at run time.
+      INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
+endif()
+
+if(CPPCUDA_TORCH_CUDA AND NOT TARGET cppcuda::torch_cuda)
+  string(REGEX MATCH "^[0-9]+" CPPCUDA_TORCH_CUDA_MAJOR "${CPPCUDA_TORCH_CUDA}")
+  # Wheels bring the CUDA runtime beside torch; with the libtorch archive it lies in lib/ or in a toolkit.
+  find_file(
+    CPPCUDA_CUDART "libcudart.so.${CPPCUDA_TORCH_CUDA_MAJOR}"
+    HINTS "${CPPCUDA_TORCH_DIR}/../nvidia/cu${CPPCUDA_TORCH_CUDA_MAJOR}/lib" "${CPPCUDA_TORCH_DIR}/lib"
+    PATHS "$ENV{CUDA_HOME}/lib64" /usr/local/cuda/lib64)
+  if(CPPCUDA_CUDART)
+    add_library(cppcuda::torch_cuda INTERFACE IMPORTED)
+    set_target_properties(
+      cppcuda::torch_cuda
+      PROPERTIES
+        INTERFACE_LINK_LIBRARIES
+        "cppcuda::torch_cpu;${CPPCUDA_TORCH_DIR}/lib/libc10_cuda.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cuda.so;${CPPCUDA_CUDART}"
+    )
+  endif()
+endif()

@@ -1,0 +1,18 @@
+#pragma once
+
+// Every public function of cppcuda. Including this header and linking cppcuda::cppcuda registers the
+// operators (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
+
+#include <cppcuda/export.h>
+#include <cppcuda/ops/trilinear.h>
+#include <cppcuda/version.h>
+
+namespace cppcuda {
+
+// The torch version that the loaded library was built with.
+CPPCUDA_EXPORT const char* torch_version();
+
+// Names a symbol of the library, so that the linker keeps it in programs that name none themselves.
+[[gnu::used]] inline const auto keep_library = &torch_version;
+
+}  // namespace cppcuda

@@ -1,0 +1,3 @@
+#pragma once
+
+#define CPPCUDA_EXPORT __attribute__((visibility("default")))

@@ -1,0 +1,32 @@
+"""PyTorch operators in C++ and CUDA that behave like torch's own.
+
+Importing the package registers the operators (``torch.ops.cppcuda.*``). ``cppcuda.functional`` has them as
+functions, ``cppcuda.nn`` as modules.
+"""
+
+from pathlib import Path
+
+from cppcuda import _build, _load
+
+_path = _load.load()
+
+from cppcuda import functional, nn  # noqa: E402  (they need the ops)
+
+__version__ = _build.VERSION
+
+
+def library_path() -> Path:
+    """The shared library that the operators come from.
+
+    ``torch.ops.load_library(path)`` loads it without this package, ``torch::jit`` and AOTInductor programs in
+    C++ link it or ``dlopen`` it.
+    """
+    return _path
+
+
+def cmake_prefix_path() -> Path:
+    """The folder for ``CMAKE_PREFIX_PATH``, with which ``find_package(cppcuda CONFIG)`` finds this package."""
+    return Path(__file__).parent
+
+
+__all__ = ["__version__", "cmake_prefix_path", "functional", "library_path", "nn"]

@@ -1,0 +1,49 @@
+"""Finds and loads the shared library, once per process."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from cppcuda import _build
+
+_PACKAGED = Path(__file__).parent / "lib" / "libcppcuda.so"
+
+_REBUILD = (
+    "Build cppcuda again with the torch that you run: "
+    "pip install --no-build-isolation --force-reinstall --no-deps <path to the cppcuda source>"
+)
+
+
+def _release(version: str) -> str:
+    """The part of a torch version that decides about the C++ interface: "2.15" of "2.15.0+cu132"."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def _check_torch() -> None:
+    """Raises ImportError for another torch than the one built with, which would fail on undefined symbols."""
+    cuda = torch.version.cuda
+    same_cuda = _build.CUDA is None or (cuda is not None and cuda.split(".")[0] == _build.CUDA.split(".")[0])
+    if _release(torch.__version__) != _release(_build.TORCH_VERSION) or not same_cuda:
+        raise ImportError(
+            f"cppcuda {_build.VERSION} was built with torch {_build.TORCH_VERSION}, "
+            f"but torch {torch.__version__} is installed. {_REBUILD}"
+        )
+
+
+def load() -> Path:
+    """Registers the ops and returns the library they come from."""
+    registered = torch._C._dispatch_has_kernel("cppcuda::trilinear")
+    if not registered:
+        _check_torch()
+        if not _PACKAGED.is_file():
+            raise ImportError(f"cppcuda: {_PACKAGED} is missing. {_REBUILD}")
+        torch.ops.load_library(_PACKAGED)
+    path = Path(torch.ops.cppcuda._library_path())
+    if registered and not (_PACKAGED.is_file() and path.samefile(_PACKAGED)):
+        # A second copy in one process would abort: an operator is registered only once.
+        warnings.warn(
+            f"cppcuda: using {path}, which was loaded before; the package's own {_PACKAGED} is not loaded",
+            stacklevel=3,
+        )
+    return path

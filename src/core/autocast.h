@@ -1,0 +1,30 @@
+#pragma once
+
+// Autocast kernels: the op's own policy decides which arguments are cast, then autocast is off below.
+
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include "core/op.h"
+
+namespace cppcuda::core {
+
+template <class Op, auto Cast, c10::DeviceType Device>
+struct AutocastKernel;
+
+template <FixedString Name, class R, class... Args, auto Cast, c10::DeviceType Device>
+struct AutocastKernel<Op<Name, R(Args...)>, Cast, Device> {
+  static R run(Args... args) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto dtype = at::autocast::get_autocast_dtype(Device);
+    return std::apply([](const auto&... cast) { return Op<Name, R(Args...)>::call(cast...); }, Cast(dtype, args...));
+  }
+};
+
+// Cast(autocast dtype, args...) returns the tuple of arguments to call the op with.
+template <class Op, auto Cast, c10::DeviceType Device>
+auto autocast() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutocastKernel<Op, Cast, Device>::run)));
+}
+
+}  // namespace cppcuda::core

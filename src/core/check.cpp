@@ -1,0 +1,125 @@
+#include "core/check.h"
+
+#include <c10/core/SymBool.h>
+#include <c10/util/Exception.h>
+
+namespace cppcuda::core {
+namespace {
+
+bool is_letter(char c) { return c >= 'A' && c <= 'Z'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// One entry of a pattern.
+struct Item {
+  char letter = 0;  // or a number:
+  int64_t number = 0;
+  bool optional = false;
+};
+
+c10::SmallVector<Item, 6> parse(std::string_view pattern) {
+  c10::SmallVector<Item, 6> items;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (is_letter(c)) {
+      items.push_back({.letter = c});
+    } else if (is_digit(c)) {
+      items.push_back({.number = c - '0'});
+      while (i + 1 < pattern.size() && is_digit(pattern[i + 1])) {
+        items.back().number = 10 * items.back().number + (pattern[++i] - '0');
+      }
+    } else if (c == '?') {
+      items.back().optional = true;
+    }
+  }
+  return items;
+}
+
+// "[N, 3]", or with the optional dim "[B, N, 3]"
+std::string spell(std::string_view pattern, bool with_optional) {
+  const auto mark = pattern.find("?, ");
+  if (mark == std::string_view::npos) return std::string(pattern);
+  const std::string rest(pattern.substr(mark + 3));
+  return with_optional ? std::string(pattern.substr(0, mark)) + ", " + rest : "[" + rest;
+}
+
+bool is_16bit(at::ScalarType t) { return t == at::kHalf || t == at::kBFloat16; }
+
+}  // namespace
+
+void check_defined(const char* op, const char* argument, const Tensor& t) {
+  TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");
+}
+
+void Checker::floating(const char* argument, const Tensor& t) const {
+  check_defined(op_, argument, t);
+  TORCH_CHECK(t.layout() == at::kStrided, op_, ": ", argument, " must be a dense (strided) tensor, got layout ",
+              t.layout());
+  const auto dtype = t.scalar_type();
+  TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || is_16bit(dtype), op_, ": ", argument,
+              " must be of dtype float64, float32, float16 or bfloat16, got ", dtype);
+}
+
+void Checker::same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+  TORCH_CHECK(t.device() == as.device(), op_, ": ", argument, " must be on ", as.device(), ", the device of ", other,
+              ", got ", t.device());
+}
+
+void Checker::same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+  TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", as.scalar_type(),
+              ", the dtype of ", other, ", got ", t.scalar_type());
+}
+
+void Checker::same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+  if (t.scalar_type() == as.scalar_type() || (is_16bit(as.scalar_type()) && t.scalar_type() == at::kFloat)) return;
+  TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", as.scalar_type(), ", the dtype of ", other,
+              is_16bit(as.scalar_type()) ? ", or Float" : "", ", got ", t.scalar_type());
+}
+
+void Checker::shape(const char* argument, const Tensor& t, std::string_view pattern) {
+  const auto sizes = t.sym_sizes();
+  auto items = parse(pattern);
+  std::string expected(pattern);
+  if (items.front().optional) {
+    const bool there = batched_.value_or(sizes.size() == items.size());
+    if (!there) items.erase(items.begin());
+    expected = batched_ ? spell(pattern, there) : spell(pattern, false) + " or " + spell(pattern, true);
+    batched_ = there;
+  }
+  TORCH_CHECK(sizes.size() == items.size(), op_, ": ", argument, " must be ", expected, ", got ", sizes);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const char letter = items[i].letter;
+    if (!letter) {
+      TORCH_SYM_CHECK(sizes[i].sym_eq(items[i].number), op_, ": ", argument, " must be ", expected, ", got ", sizes);
+    } else if (const Dim* met = find(letter)) {
+      TORCH_SYM_CHECK(sizes[i].sym_eq(met->size), op_, ": ", argument, " must be ", expected, " with ", letter, " = ",
+                      met->size, ", got ", sizes);
+    } else {
+      dims_.push_back({letter, sizes[i]});
+    }
+  }
+}
+
+c10::SymDimVector Checker::sizes(std::string_view pattern) const {
+  c10::SymDimVector result;
+  for (const Item& item : parse(pattern)) {
+    if (item.optional && !batched_.value_or(false)) continue;
+    result.push_back(item.letter ? find(item.letter)->size : c10::SymInt(item.number));
+  }
+  return result;
+}
+
+const Tensor& Checker::required(const char* argument, const OptionalTensor& t, const char* when) const {
+  TORCH_CHECK(t.has_value() && t->defined(), op_, ": ", argument, " must be a Tensor ", when, ", got None");
+  return *t;
+}
+
+const Checker::Dim* Checker::find(char letter) const {
+  const auto at = std::find_if(dims_.begin(), dims_.end(), [&](const Dim& d) { return d.letter == letter; });
+  return at == dims_.end() ? nullptr : &*at;
+}
+
+void Checker::check_length(const char* argument, size_t came, size_t expected) const {
+  TORCH_CHECK(came == expected, op_, ": ", argument, " must have ", expected, " entries, got ", came);
+}
+
+}  // namespace cppcuda::core

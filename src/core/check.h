@@ -1,0 +1,72 @@
+#pragma once
+
+// Checks of arguments. Every error names op, argument, what was expected and what came:
+//   trilinear: points must be [N, 3] or [B, N, 3], got [5, 4]
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/SymInt.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "core/op.h"
+
+namespace cppcuda::core {
+
+// The arguments of one call of one op.
+class Checker {
+ public:
+  explicit Checker(const char* op) : op_(op) {}
+
+  // Defined, strided, and of dtype float64, float32, float16 or bfloat16.
+  void floating(const char* argument, const Tensor& t) const;
+
+  // Of the same device as another argument.
+  void same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+
+  // Of the dtype of another argument.
+  void same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+
+  // Of the dtype of another argument, or float32 when that one has 16 bits.
+  void same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+
+  // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size, but the
+  // same wherever it stands, in this pattern and in later ones; a first letter with "?" may be missing.
+  void shape(const char* argument, const Tensor& t, std::string_view pattern);
+
+  // Sizes for an output, from the letters that earlier patterns met.
+  c10::SymDimVector sizes(std::string_view pattern) const;
+
+  // A bool[N] argument, which reaches a kernel as a list of any length.
+  template <size_t N>
+  std::array<bool, N> mask(const char* argument, const c10::List<bool>& list) const {
+    check_length(argument, list.size(), N);
+    std::array<bool, N> result;
+    std::copy(list.begin(), list.end(), result.begin());
+    return result;
+  }
+
+  // An optional argument that this call needs.
+  const Tensor& required(const char* argument, const OptionalTensor& t, const char* when) const;
+
+ private:
+  struct Dim {
+    char letter;
+    c10::SymInt size;
+  };
+
+  const Dim* find(char letter) const;
+  void check_length(const char* argument, size_t came, size_t expected) const;
+
+  const char* op_;
+  c10::SmallVector<Dim, 6> dims_;
+  std::optional<bool> batched_;  // whether the optional first dim is there, once a pattern had one
+};
+
+// For the public C++ functions: torch refuses an undefined Tensor only when all arguments are undefined,
+// and then with a message that does not name it.
+void check_defined(const char* op, const char* argument, const Tensor& t);
+
+}  // namespace cppcuda::core

@@ -1,0 +1,41 @@
+#pragma once
+
+// The part of an op's registration that follows from its schema and its shape function:
+// the Meta kernel, and a clear error on every backend that has no kernel.
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <torch/library.h>
+
+#include "core/op.h"
+#include "core/output.h"
+
+namespace cppcuda::core {
+
+template <class TheOp, auto Shape>
+struct MetaKernel;
+
+template <FixedString Name, class R, class... Args, auto Shape>
+struct MetaKernel<Op<Name, R(Args...)>, Shape> {
+  static R run(Args... args) {
+    if constexpr (std::is_same_v<R, Tensor>) {
+      return allocate(Shape(args...));
+    } else {
+      return from_array<R>(allocate(Shape(args...)));
+    }
+  }
+};
+
+// Throws: names the argument that is sparse, quantized, or on a device that this build has no kernels for.
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a tuple)
+// and checks the arguments on the way; the CPU and CUDA kernels call it too.
+template <class TheOp, auto Shape>
+void define(torch::Library& library, const char* schema) {
+  library.def(schema, {at::Tag::pt2_compliant_tag});
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+}
+
+}  // namespace cppcuda::core

@@ -1,0 +1,105 @@
+#pragma once
+
+// A typed handle to a registered operator: core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>.
+// Its name is part of its type, so templates over two ops never share an instance, not even across libraries.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace cppcuda {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+namespace core {
+
+template <size_t N>
+struct FixedString {
+  char value[N];
+  consteval FixedString(const char (&text)[N]) { std::copy_n(text, N, value); }
+};
+
+template <FixedString Name, class Signature>
+struct Op {
+  static constexpr const char* name = Name.value;  // with its namespace
+
+  // Through every dispatch key, as a user's call.
+  template <class... Args>
+  static auto call(Args&&... args) {
+    return handle().call(std::forward<Args>(args)...);
+  }
+
+  // From inside a kernel, to the keys below it.
+  template <class... Args>
+  static auto redispatch(c10::DispatchKeySet keys, Args&&... args) {
+    return handle().redispatch(keys, std::forward<Args>(args)...);
+  }
+
+ private:
+  static const c10::TypedOperatorHandle<Signature>& handle() {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
+    return op;
+  }
+};
+
+template <class T>
+inline constexpr bool is_tensor_argument =
+    std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, OptionalTensor>;
+
+inline Tensor tensor_or_undefined(const Tensor& t) { return t; }
+inline Tensor tensor_or_undefined(const OptionalTensor& t) { return t.value_or(Tensor()); }
+
+// The Tensor arguments of a call, in order; undefined for a missing optional one.
+template <class... Args>
+auto tensor_arguments(const Args&... args) {
+  std::array<Tensor, (size_t{is_tensor_argument<Args>} + ... + 0)> result;
+  size_t i = 0;
+  auto take = [&](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) result[i++] = tensor_or_undefined(arg);
+  };
+  (take(args), ...);
+  return result;
+}
+
+inline OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+
+// A bool[N] argument of an op.
+template <class Mask>
+c10::List<bool> list(const Mask& mask) {
+  c10::List<bool> result;
+  for (const bool b : mask) result.push_back(b);
+  return result;
+}
+
+// An op returns a Tensor or a tuple of them; shared code sees an array.
+inline std::array<Tensor, 1> to_array(Tensor t) { return {std::move(t)}; }
+
+template <class... Ts>
+std::array<Tensor, sizeof...(Ts)> to_array(std::tuple<Ts...> tensors) {
+  return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; },
+                    std::move(tensors));
+}
+
+template <class R, size_t N>
+R from_array(std::array<Tensor, N> tensors) {
+  if constexpr (std::is_same_v<R, Tensor>) {
+    return std::move(tensors[0]);
+  } else {
+    return std::apply([](auto&&... t) { return R{std::move(t)...}; }, std::move(tensors));
+  }
+}
+
+template <class R>
+inline constexpr size_t tensor_count = 1;
+template <class... Ts>
+inline constexpr size_t tensor_count<std::tuple<Ts...>> = sizeof...(Ts);
+
+}  // namespace core
+}  // namespace cppcuda

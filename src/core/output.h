@@ -1,0 +1,33 @@
+#pragma once
+
+// What an op returns, before there is any memory: what its shape function says and what CPU, CUDA and
+// Meta kernels allocate, so that the three cannot differ.
+
+#include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+
+#include "core/op.h"
+
+namespace cppcuda::core {
+
+struct Output {
+  c10::SymDimVector sizes;
+  at::TensorOptions options;
+};
+
+// Contiguous.
+inline Tensor allocate(const Output& output) { return at::empty_symint(output.sizes, output.options); }
+
+template <size_t N>
+std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {
+  std::array<Tensor, N> result;
+  std::transform(outputs.begin(), outputs.end(), result.begin(), [](const Output& o) { return allocate(o); });
+  return result;
+}
+
+// Stands for an output that output_mask leaves out: AOTInductor has no undefined tensors.
+inline Output left_out(const Tensor& like) { return {{0}, like.options()}; }
+
+}  // namespace cppcuda::core

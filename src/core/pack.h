@@ -1,0 +1,35 @@
+#pragma once
+
+// N values that are loaded and stored with one instruction when they take up to 16 bytes.
+
+#include <c10/macros/Macros.h>
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace cppcuda::core {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+template <int N, class T>
+C10_HOST_DEVICE Pack<T, N> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+template <int N, class T>
+C10_HOST_DEVICE void store(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Whether a pointer and the strides (in elements) that lead from it stay on 16-byte boundaries.
+template <class T>
+bool is_aligned16(const T* pointer, std::initializer_list<int64_t> strides) {
+  bool aligned = reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+  for (const int64_t s : strides) aligned &= s * static_cast<int64_t>(sizeof(T)) % 16 == 0;
+  return aligned;
+}
+
+}  // namespace cppcuda::core

@@ -1,0 +1,97 @@
+#pragma once
+
+// Batching rules: kernels on the FuncTorchBatched key that make vmap one call of the op, not one per row.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/op.h"
+
+namespace cppcuda::core {
+
+// The innermost vmap. The highest level among the arguments is not the same: between vmap, grad and vmap it
+// belongs to a transform that is not running.
+class VmapLevel {
+ public:
+  static VmapLevel current();
+
+  bool is_batched(const Tensor& t) const;
+
+  // The number of rows, from the first batched tensor.
+  c10::SymInt batch_size(at::ArrayRef<Tensor> tensors) const;
+
+  // [B, ...]: the batch moved to the front; a tensor without one gets it at stride 0, not by copying.
+  Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size) const;
+
+  // The opposite, for a result with the batch in front.
+  Tensor wrap(const Tensor& t) const;
+
+ private:
+  explicit VmapLevel(int64_t level) : level_(level) {}
+  int64_t level_;
+};
+
+template <class Op, auto Shape, int... CoreRanks>
+struct VmapKernel;
+
+// For ops over rows: the last CoreRanks dims of each tensor argument are the op's own, before them come [N]
+// or [B, N]. A second batch dim is folded into the first.
+template <FixedString Name, class R, class... Args, auto Shape, int... CoreRanks>
+struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
+  using TheOp = Op<Name, R(Args...)>;
+
+  static R run(Args... args) {
+    const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+    const auto level = VmapLevel::current();
+    const auto tensors = tensor_arguments(args...);
+    if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
+      return TheOp::call(std::forward<Args>(args)...);
+    }
+    Shape(args...);  // errors speak of the sizes that the caller sees
+
+    const c10::SymInt batch = level.batch_size(tensors);
+    const bool fold = leading_dims(tensors) == 2;
+    c10::SymInt inner = 1;
+    auto unwrap = [&]<class T>(const T& arg) -> T {
+      if constexpr (is_tensor_argument<T>) {
+        Tensor t = tensor_or_undefined(arg);
+        if (!t.defined()) return arg;
+        t = level.unwrap(t, batch);
+        if (fold) {
+          inner = t.sym_size(1);
+          t = t.flatten(0, 1);
+        }
+        return t;
+      } else {
+        return arg;
+      }
+    };
+    auto results = to_array(TheOp::call(unwrap(args)...));
+    for (Tensor& t : results) {
+      if (t.dim() == 1) continue;  // left out by output_mask
+      if (fold) t = t.unflatten_symint(0, {batch, inner});
+      t = level.wrap(t);
+    }
+    return from_array<R>(std::move(results));
+  }
+
+ private:
+  static int64_t leading_dims(const std::array<Tensor, sizeof...(CoreRanks)>& tensors) {
+    constexpr std::array<int, sizeof...(CoreRanks)> core{CoreRanks...};
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].defined()) return tensors[i].dim() - core[i];
+    }
+    return 0;
+  }
+};
+
+template <class Op, auto Shape, int... CoreRanks>
+auto vmap_rows() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, CoreRanks...>::run)));
+}
+
+}  // namespace cppcuda::core

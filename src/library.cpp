@@ -1,0 +1,27 @@
+// What belongs to the library as a whole and to no op.
+
+#include <cppcuda/cppcuda.h>
+#include <dlfcn.h>
+#include <torch/library.h>
+
+#include <string>
+
+namespace cppcuda {
+
+const char* torch_version() { return CPPCUDA_TORCH_VERSION; }
+
+namespace {
+
+// Which file the ops come from: the process may hold another copy than the one that was asked for.
+std::string library_path() {
+  Dl_info info;
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&torch_version), &info), "cppcuda: dladdr failed");
+  return info.dli_fname;
+}
+
+TORCH_LIBRARY(cppcuda, m) {
+  m.def("_library_path() -> str", &library_path);
+}
+
+}  // namespace
+}  // namespace cppcuda

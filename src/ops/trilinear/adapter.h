@@ -1,0 +1,84 @@
+#pragma once
+
+// From tensors to Params, for CPU and CUDA alike: check, allocate, call run(Params).
+
+#include "core/dtype.h"
+#include "core/output.h"
+#include "ops/trilinear/params.h"
+#include "ops/trilinear/shape.h"
+
+namespace cppcuda::ops::trilinear {
+
+// Strides of the dims that come before the last `core` ones, [N] or [B, N].
+inline RowStride row_stride(const Tensor& t, int64_t core) {
+  return {t.dim() == core + 2 ? t.stride(0) : 0, t.stride(-core - 1)};
+}
+
+// Several batches count as one when every operand steps evenly from one to the next.
+inline Rows make_rows(const Tensor& points, std::initializer_list<RowStride> strides) {
+  const int64_t per_batch = points.size(-2);
+  const int64_t batches = points.dim() == 3 ? points.size(0) : 1;
+  bool even = true;
+  for (const RowStride& s : strides) even &= s.batch == s.row * per_batch;
+  return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
+}
+
+template <class Run>
+Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
+  Tensor out = core::allocate(forward_shape(feats, points));
+  if (out.numel() == 0) return out;
+  const auto feats_rows = row_stride(feats, 2), points_rows = row_stride(points, 1);
+  auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
+    run(ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
+                            .points = points.const_data_ptr<P>(),
+                            .out = out.mutable_data_ptr<T>(),
+                            .rows = make_rows(points, {feats_rows, points_rows}),
+                            .features = feats.size(-1),
+                            .feats_rows = feats_rows,
+                            .points_rows = points_rows,
+                            .feats_corner = feats.stride(-2),
+                            .feats_feature = feats.stride(-1),
+                            .points_coordinate = points.stride(-1)});
+  };
+  core::visit_dtype(feats.scalar_type(), [&](auto t) {
+    points.scalar_type() == feats.scalar_type() ? call(t, t) : call(t, std::type_identity<float>{});
+  });
+  return out;
+}
+
+template <class Run>
+std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
+                                    const c10::List<bool>& output_mask, Run run) {
+  auto [grad_feats, grad_points] = core::allocate(backward_shape(grad, feats, points, output_mask));
+  const bool need_feats = output_mask[0], need_points = output_mask[1];
+  if (grad.numel() == 0) {
+    if (need_points) grad_points.zero_();  // a sum over no features
+    return {grad_feats, grad_points};
+  }
+  const auto grad_rows = row_stride(grad, 1), points_rows = row_stride(points, 1);
+  const auto feats_rows = need_points ? row_stride(*feats, 2) : RowStride{points.size(-2), 1};
+  auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
+    run(BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
+                             .feats = need_points ? feats->const_data_ptr<T>() : nullptr,
+                             .points = points.const_data_ptr<P>(),
+                             .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
+                             .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
+                             .rows = make_rows(points, {grad_rows, feats_rows, points_rows}),
+                             .features = grad.size(-1),
+                             .grad_rows = grad_rows,
+                             .feats_rows = feats_rows,
+                             .points_rows = points_rows,
+                             .grad_feature = grad.stride(-1),
+                             .feats_corner = need_points ? feats->stride(-2) : 0,
+                             .feats_feature = need_points ? feats->stride(-1) : 1,
+                             .points_coordinate = points.stride(-1)});
+  };
+  if (need_feats || need_points) {
+    core::visit_dtype(grad.scalar_type(), [&](auto t) {
+      points.scalar_type() == grad.scalar_type() ? call(t, t) : call(t, std::type_identity<float>{});
+    });
+  }
+  return {grad_feats, grad_points};
+}
+
+}  // namespace cppcuda::ops::trilinear
