@@ -207,7 +207,8 @@ class FormulaNode final : public torch::autograd::Node {
     for (const Tensor& t : values.inputs) pack(t);
     for (const Tensor& t : values.outputs) pack(t);
     std::apply([&](const auto&... a) { (pack(a), ...); }, values.attributes);
-    pack(need());
+    const auto needed = need();
+    pack(std::vector<bool>(needed.begin(), needed.end()));
 
     const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
     const auto function =
@@ -265,7 +266,10 @@ class FormulaNode final : public torch::autograd::Node {
     for (Tensor& t : saved.outputs) t = args.unpack<Tensor>();
     std::apply([&](auto&... a) { ((a = args.unpack<std::remove_reference_t<decltype(a)>>()), ...); },
                saved.attributes);
-    return run_vjp<Formula>(grads, saved, args.unpack<Need<Formula>>());
+    const auto needed = args.unpack<std::vector<bool>>();
+    Need<Formula> need{};
+    std::copy_n(needed.begin(), need.size(), need.begin());
+    return run_vjp<Formula>(grads, saved, need);
   }
 
   std::array<SavedVariable, TraitsOf<Formula>::inputs> inputs_;

@@ -1,0 +1,169 @@
+# Sourced by the other scripts: the Python environment, the build, the installation.
+#
+#   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)
+#   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
+#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in the README
+
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT"
+NEWEST_TORCH=2.15.0
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# Installs a Debian package when that is possible.
+apt_install() {
+  local as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+  command -v apt-get > /dev/null || return 1
+  if [ "$(id -u)" != 0 ] && ! sudo -n true 2> /dev/null; then return 1; fi
+  say "apt-get install $*"
+  "${as_root[@]}" apt-get install -y -qq "$@" > /dev/null 2>&1 ||
+    { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq "$@" > /dev/null; }
+}
+
+# Makes the virtual environment, with torch, and sets PYTHON, CMAKE, TORCH_VERSION and BUILD_DIR. With
+# CPPCUDA_PYTHON the environment sees that interpreter's packages; nothing is written to it.
+setup_python() {
+  command -v c++ > /dev/null || apt_install g++ || fail "no C++ compiler: install g++"
+  local base=${CPPCUDA_PYTHON:-} venv=.venv made_from
+  if [ -n "$base" ]; then
+    "$base" -c 'import torch' 2> /dev/null || fail "CPPCUDA_PYTHON=$base has no torch"
+    made_from="$base"
+  else
+    base=$(command -v python3) || fail "no python3"
+    "$base" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "Python 3.10 or newer is needed, $base is older"
+    [ -z "${CPPCUDA_TORCH:-}" ] || [ "$CPPCUDA_TORCH" = "$NEWEST_TORCH" ] || venv=.venv-torch$CPPCUDA_TORCH
+    made_from="torch ${CPPCUDA_TORCH:-$NEWEST_TORCH}"
+  fi
+  PYTHON=$ROOT/$venv/bin/python
+
+  if [ "$(cat "$venv/made-from" 2> /dev/null)" != "$made_from" ]; then
+    rm -rf "$venv"
+    say "$venv: $made_from"
+    if [ -n "${CPPCUDA_PYTHON:-}" ]; then
+      "$base" -m venv --without-pip "$venv"
+      "$base" -c 'import sysconfig; print(*sorted({sysconfig.get_path(p) for p in ("purelib", "platlib")}), sep="\n")' \
+        > "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+    else
+      "$base" -m venv "$venv" 2> /dev/null ||
+        { apt_install python3-venv && "$base" -m venv --clear "$venv"; } ||
+        fail "$base cannot make a virtual environment: install python3-venv"
+      "$PYTHON" -m pip install -q --disable-pip-version-check "torch==${CPPCUDA_TORCH:-$NEWEST_TORCH}" numpy
+    fi
+    echo "$made_from" > "$venv/made-from"
+  fi
+  TORCH_VERSION=$("$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))')
+  BUILD_DIR=$ROOT/build/torch-$("$PYTHON" -c "print('.'.join('$TORCH_VERSION'.split('.')[:2]))")
+  require_python cmake ninja
+  CMAKE=$(tool cmake)
+  setup_nvcc
+}
+
+# A program of the environment, of the interpreter it was made from, or of the system.
+tool() {
+  local dir
+  for dir in "$(dirname "$PYTHON")" "$(dirname "${CPPCUDA_PYTHON:-/}")"; do
+    if [ -x "$dir/$1" ]; then
+      echo "$dir/$1"
+      return
+    fi
+  done
+  command -v "$1" || fail "$1 was not found"
+}
+
+# Installs what is missing of the named PyPI packages ("name" or "name==version").
+require_python() {
+  local missing
+  missing=$("$PYTHON" - "$@" << 'EOF'
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+def there(spec: str) -> bool:
+    name, _, wanted = spec.partition("==")
+    try:
+        return version(name) == wanted or not wanted
+    except PackageNotFoundError:
+        return False
+
+print(*[s for s in sys.argv[1:] if not there(s)])
+EOF
+  )
+  [ -z "$missing" ] && return
+  say "pip install $missing"
+  # shellcheck disable=SC2086
+  "$PYTHON" -m pip install -q --disable-pip-version-check $missing || fail "could not install: $missing"
+}
+
+# When torch is a CUDA build and no nvcc of its major version is there, takes the one of PyPI.
+setup_nvcc() {
+  [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
+  local cuda packages
+  read -r cuda packages < <("$PYTHON" - << 'EOF'
+import importlib.util
+import os
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+scope: dict[str, object] = {}
+torch = Path(importlib.util.find_spec("torch").origin).parent
+exec((torch / "version.py").read_text(), scope)
+cuda = str(scope["cuda"] or "")
+major = cuda.split(".")[0]
+candidates = [os.environ.get("CUDACXX"), torch.parent / f"nvidia/cu{major}/bin/nvcc", shutil.which("nvcc"),
+              "/usr/local/cuda/bin/nvcc"]
+
+def fits(nvcc: object) -> bool:
+    if not nvcc or not Path(nvcc).exists():
+        return False
+    return f"release {major}." in subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+
+# nvcc's own packages name no versions of each other in some releases; all must be of one.
+try:
+    toolkit = version("cuda-toolkit")
+    pins = [r.split(";")[0].split("==")[1].strip() for r in requires("cuda-toolkit") or [] if "nvidia-cuda-nvcc==" in r]
+except PackageNotFoundError:
+    toolkit, pins = f"{cuda}.*", []
+packages = [f"cuda-toolkit[nvcc,nvvm,cccl,cudart]=={toolkit}", *(f"nvidia-cuda-crt=={v}" for v in pins[:1])]
+print("" if not cuda or any(map(fits, candidates)) else " ".join([cuda, *packages]))
+EOF
+  ) || true
+  local own
+  own=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu${cuda%%.*}/bin/nvcc
+  if [ -n "${packages:-}" ] && [ ! -x "$own" ]; then
+    say "pip install $packages"
+    # With --ignore-installed all of it into one folder, also where torch's own copy of a part lies in another one.
+    # shellcheck disable=SC2086
+    "$PYTHON" -m pip install -q --disable-pip-version-check ${CPPCUDA_PYTHON:+--ignore-installed} $packages ||
+      echo "no nvcc of CUDA $cuda could be installed: building without CUDA"
+  fi
+  if [ -n "${packages:-}" ] && [ -x "$own" ]; then export CUDACXX=$own; fi
+}
+
+# build_library [CMake arguments]
+build_library() {
+  say "build (${BUILD_DIR#"$ROOT"/})"
+  mkdir -p "$BUILD_DIR"
+  local configure=("$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$(tool ninja)"
+    -DPython3_EXECUTABLE="$PYTHON" -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@")
+  # A build folder may remember a compiler or a torch that is gone: then once more from nothing.
+  "${configure[@]}" > "$BUILD_DIR/configure.log" 2>&1 ||
+    "${configure[@]}" --fresh > "$BUILD_DIR/configure.log" 2>&1 ||
+    { cat "$BUILD_DIR/configure.log" && fail "configuring failed"; }
+  grep -E '^-- cppcuda' "$BUILD_DIR/configure.log"
+  "$CMAKE" --build "$BUILD_DIR"
+}
+
+# Puts the library and the Python package into the environment. Its folder is also a CMake prefix.
+install_package() {
+  PACKAGE=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cppcuda
+  rm -rf "$PACKAGE"
+  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" > /dev/null
+  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" --component python > /dev/null
+}
