@@ -19,9 +19,7 @@ std::string library_path() {
   return info.dli_fname;
 }
 
-TORCH_LIBRARY(cppcuda, m) {
-  m.def("_library_path() -> str", &library_path);
-}
+TORCH_LIBRARY(cppcuda, m) { m.def("_library_path() -> str", &library_path); }
 
 }  // namespace
 }  // namespace cppcuda

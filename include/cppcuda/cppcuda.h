@@ -1,7 +1,7 @@
 #pragma once
 
-// Every public function of cppcuda. Including this header and linking cppcuda::cppcuda registers the
-// operators (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
+// Every public function of cppcuda. Including this header and linking cppcuda::cppcuda registers
+// the operators (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
 
 #include <cppcuda/export.h>
 #include <cppcuda/ops/trilinear.h>

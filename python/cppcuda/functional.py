@@ -1,4 +1,4 @@
-"""The operators as functions. They are the operators themselves, so scripting, compiling and exporting see no Python."""
+"""The operators as functions. Each calls the operator itself, so scripts, graphs and exported files hold no Python."""
 
 import torch
 from torch import Tensor

@@ -1,6 +1,7 @@
 #pragma once
 
-// Autocast kernels: the op's own policy decides which arguments are cast, then autocast is off below.
+// Autocast kernels: the op's own policy decides which arguments are cast, then autocast is off
+// below.
 
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

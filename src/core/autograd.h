@@ -6,20 +6,21 @@
 //
 //   struct Formula {
 //     using Op = ...;                                    // a core::Op
-//     enum : unsigned { x = 1, y = 2 };                  // its tensor inputs, one bit each; outputs likewise
-//     static constexpr std::array<Reads, 2> reads = ...; // what the gradient of each input reads
-//     static std::array<Tensor, I> vjp(const std::array<Tensor, O>& grads, const Saved<Formula>&, std::array<bool, I> need);
-//     static std::array<Tensor, O> jvp(const std::array<Tensor, I>& tangents, const Saved<Formula>&);
+//     enum : unsigned { x = 1, y = 2 };                  // its tensor inputs, one bit each;
+//     outputs likewise static constexpr std::array<Reads, 2> reads = ...; // what the gradient of
+//     each input reads static std::array<Tensor, I> vjp(const std::array<Tensor, O>& grads, const
+//     Saved<Formula>&, std::array<bool, I> need); static std::array<Tensor, O> jvp(const
+//     std::array<Tensor, I>& tangents, const Saved<Formula>&);
 //   };
 //
-// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand
-// for zeros, among grads and tangents and in what is returned. Arguments that are not tensors reach the
-// formulas as saved.attributes, in order and as owned values; `static auto attributes(args...)`, if the
-// struct has it, replaces them.
+// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors
+// stand for zeros, among grads and tangents and in what is returned. Arguments that are not tensors
+// reach the formulas as saved.attributes, in order and as owned values; `static auto
+// attributes(args...)`, if the struct has it, replaces them.
 //
 // The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of
-// torch.func, forward AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function
-// does not support them.
+// torch.func, forward AD, compiled autograd and saved-tensor hooks work; C++
+// torch::autograd::Function does not support them.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -102,8 +103,8 @@ struct Saved {
   typename TraitsOf<Formula>::Attributes attributes;
 };
 
-// Whether output o was computed: an output that output_mask leaves out is an empty tensor, whose gradient
-// (zeros, if a caller fills it in) and tangent mean nothing.
+// Whether output o was computed: an output that output_mask leaves out is an empty tensor, whose
+// gradient (zeros, if a caller fills it in) and tangent mean nothing.
 template <class... Attributes>
 bool is_computed(const std::tuple<Attributes...>& attributes, size_t o) {
   if constexpr ((std::is_same_v<Attributes, OutputMask> || ...)) {
@@ -192,8 +193,9 @@ class FormulaNode final : public torch::autograd::Node {
     std::apply([&](const auto&... a) { (core::collect(args, a), ...); }, attributes_);
   }
 
-  // While compiled autograd traces, the gradients are placeholders without the true sizes: the formula must
-  // not run here. It becomes a function of plain values, which is called with the real ones later.
+  // While compiled autograd traces, the gradients are placeholders without the true sizes: the
+  // formula must not run here. It becomes a function of plain values, which is called with the real
+  // ones later.
   variable_list apply_with_saved(const variable_list& grads,
                                  torch::dynamo::autograd::SwapSavedVariables& saved) override {
     for_each_saved([&](auto& v) { saved.before(v); });
@@ -211,9 +213,8 @@ class FormulaNode final : public torch::autograd::Node {
     pack(std::vector<bool>(needed.begin(), needed.end()));
 
     const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
-    const auto function =
-        compiler->bind_function(saved.get_py_compiler(), name(), run_packed, types,
-                                /*is_custom_function=*/true, /*is_traceable=*/true);
+    const auto function = compiler->bind_function(saved.get_py_compiler(), name(), run_packed, types,
+                                                  /*is_custom_function=*/true, /*is_traceable=*/true);
     const auto metadata =
         torch::dynamo::autograd::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
             torch::dynamo::autograd::get_input_metadata(next_edges()));
@@ -264,8 +265,7 @@ class FormulaNode final : public torch::autograd::Node {
     Saved<Formula> saved;
     for (Tensor& t : saved.inputs) t = args.unpack<Tensor>();
     for (Tensor& t : saved.outputs) t = args.unpack<Tensor>();
-    std::apply([&](auto&... a) { ((a = args.unpack<std::remove_reference_t<decltype(a)>>()), ...); },
-               saved.attributes);
+    std::apply([&](auto&... a) { ((a = args.unpack<std::remove_reference_t<decltype(a)>>()), ...); }, saved.attributes);
     const auto needed = args.unpack<std::vector<bool>>();
     Need<Formula> need{};
     std::copy_n(needed.begin(), need.size(), need.begin());
@@ -343,7 +343,8 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
     const Outputs<Formula> results = Formula::jvp(tangents, primals);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (results[i].defined() && is_computed(primals.attributes, i)) {
-        outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0, /*is_inplace_op=*/false);
+        outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0,
+                                /*is_inplace_op=*/false);
       }
     }
   }

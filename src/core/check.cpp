@@ -1,5 +1,6 @@
 #include "core/check.h"
 
+#include <c10/core/ScalarType.h>
 #include <c10/core/SymBool.h>
 #include <c10/util/Exception.h>
 
@@ -42,6 +43,9 @@ std::string spell(std::string_view pattern, bool with_optional) {
   return with_optional ? std::string(pattern.substr(0, mark)) + ", " + rest : "[" + rest;
 }
 
+// "float32", as Python spells it.
+std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
+
 bool is_16bit(at::ScalarType t) { return t == at::kHalf || t == at::kBFloat16; }
 
 }  // namespace
@@ -56,7 +60,7 @@ void Checker::floating(const char* argument, const Tensor& t) const {
               t.layout());
   const auto dtype = t.scalar_type();
   TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || is_16bit(dtype), op_, ": ", argument,
-              " must be of dtype float64, float32, float16 or bfloat16, got ", dtype);
+              " must be of dtype float64, float32, float16 or bfloat16, got ", spell(dtype));
 }
 
 void Checker::same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
@@ -65,14 +69,14 @@ void Checker::same_device(const char* argument, const Tensor& t, const char* oth
 }
 
 void Checker::same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
-  TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", as.scalar_type(),
-              ", the dtype of ", other, ", got ", t.scalar_type());
+  TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()),
+              ", the dtype of ", other, ", got ", spell(t.scalar_type()));
 }
 
 void Checker::same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
   if (t.scalar_type() == as.scalar_type() || (is_16bit(as.scalar_type()) && t.scalar_type() == at::kFloat)) return;
-  TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", as.scalar_type(), ", the dtype of ", other,
-              is_16bit(as.scalar_type()) ? ", or Float" : "", ", got ", t.scalar_type());
+  TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()), ", the dtype of ", other,
+              is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
 }
 
 void Checker::shape(const char* argument, const Tensor& t, std::string_view pattern) {

@@ -32,8 +32,9 @@ class Checker {
   // Of the dtype of another argument, or float32 when that one has 16 bits.
   void same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size, but the
-  // same wherever it stands, in this pattern and in later ones; a first letter with "?" may be missing.
+  // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size,
+  // but the same wherever it stands, in this pattern and in later ones; a first letter with "?" may
+  // be missing.
   void shape(const char* argument, const Tensor& t, std::string_view pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.
@@ -65,8 +66,8 @@ class Checker {
   std::optional<bool> batched_;  // whether the optional first dim is there, once a pattern had one
 };
 
-// For the public C++ functions: torch refuses an undefined Tensor only when all arguments are undefined,
-// and then with a message that does not name it.
+// For the public C++ functions: torch refuses an undefined Tensor only when all arguments are
+// undefined, and then with a message that does not name it.
 void check_defined(const char* op, const char* argument, const Tensor& t);
 
 }  // namespace cppcuda::core

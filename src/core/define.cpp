@@ -13,7 +13,8 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     TORCH_CHECK(t.layout() == at::kStrided, name, ": ", arguments[i].name(),
                 " must be a dense (strided) tensor, got layout ", t.layout());
     TORCH_CHECK(!t.is_quantized(), name, ": ", arguments[i].name(),
-                " must be of dtype float64, float32, float16 or bfloat16, got ", t.scalar_type());
+                " must be of dtype float64, float32, float16 or bfloat16, got ",
+                c10::getDtypeNames(t.scalar_type()).first);
 #ifdef CPPCUDA_CUDA
     TORCH_CHECK(t.is_cpu() || t.is_cuda(), name, ": ", arguments[i].name(), " must be on cpu or cuda, got ",
                 t.device());

@@ -25,11 +25,12 @@ struct MetaKernel<Op<Name, R(Args...)>, Shape> {
   }
 };
 
-// Throws: names the argument that is sparse, quantized, or on a device that this build has no kernels for.
+// Throws: names the argument that is sparse, quantized, or on a device that this build has no
+// kernels for.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a tuple)
-// and checks the arguments on the way; the CPU and CUDA kernels call it too.
+// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
+// tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
 void define(torch::Library& library, const char* schema) {
   library.def(schema, {at::Tag::pt2_compliant_tag});

@@ -9,7 +9,8 @@
 
 namespace cppcuda::core {
 
-// Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating lets through.
+// Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating lets
+// through.
 template <class F>
 void visit_dtype(c10::ScalarType dtype, F&& f) {
   switch (dtype) {

@@ -1,7 +1,8 @@
 #pragma once
 
 // A typed handle to a registered operator: core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>.
-// Its name is part of its type, so templates over two ops never share an instance, not even across libraries.
+// Its name is part of its type, so templates over two ops never share an instance, not even across
+// libraries.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -83,8 +84,7 @@ inline std::array<Tensor, 1> to_array(Tensor t) { return {std::move(t)}; }
 
 template <class... Ts>
 std::array<Tensor, sizeof...(Ts)> to_array(std::tuple<Ts...> tensors) {
-  return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; },
-                    std::move(tensors));
+  return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; }, std::move(tensors));
 }
 
 template <class R, size_t N>

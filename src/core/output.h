@@ -1,7 +1,7 @@
 #pragma once
 
-// What an op returns, before there is any memory: what its shape function says and what CPU, CUDA and
-// Meta kernels allocate, so that the three cannot differ.
+// What an op returns, before there is any memory: what its shape function says and what CPU, CUDA
+// and Meta kernels allocate, so that the three cannot differ.
 
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>

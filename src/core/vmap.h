@@ -1,6 +1,7 @@
 #pragma once
 
-// Batching rules: kernels on the FuncTorchBatched key that make vmap one call of the op, not one per row.
+// Batching rules: kernels on the FuncTorchBatched key that make vmap one call of the op, not one
+// per row.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -13,8 +14,8 @@
 
 namespace cppcuda::core {
 
-// The innermost vmap. The highest level among the arguments is not the same: between vmap, grad and vmap it
-// belongs to a transform that is not running.
+// The innermost vmap. The highest level among the arguments is not the same: between vmap, grad and
+// vmap it belongs to a transform that is not running.
 class VmapLevel {
  public:
   static VmapLevel current();
@@ -24,7 +25,8 @@ class VmapLevel {
   // The number of rows, from the first batched tensor.
   c10::SymInt batch_size(at::ArrayRef<Tensor> tensors) const;
 
-  // [B, ...]: the batch moved to the front; a tensor without one gets it at stride 0, not by copying.
+  // [B, ...]: the batch moved to the front; a tensor without one gets it at stride 0, not by
+  // copying.
   Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size) const;
 
   // The opposite, for a result with the batch in front.
@@ -38,8 +40,8 @@ class VmapLevel {
 template <class Op, auto Shape, int... CoreRanks>
 struct VmapKernel;
 
-// For ops over rows: the last CoreRanks dims of each tensor argument are the op's own, before them come [N]
-// or [B, N]. A second batch dim is folded into the first.
+// For ops over rows: the last CoreRanks dims of each tensor argument are the op's own, before them
+// come [N] or [B, N]. A second batch dim is folded into the first.
 template <FixedString Name, class R, class... Args, auto Shape, int... CoreRanks>
 struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
   using TheOp = Op<Name, R(Args...)>;

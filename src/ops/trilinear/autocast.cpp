@@ -5,8 +5,8 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// The op moves memory, so feats stay in the dtype that they have. 16-bit points become float32, which fits
-// every feats that autocast knows.
+// The op moves memory, so feats stay in the dtype that they have. 16-bit points become float32,
+// which fits every feats that autocast knows.
 std::tuple<Tensor, Tensor> cast(at::ScalarType, const Tensor& feats, const Tensor& points) {
   const bool is_16bit = points.scalar_type() == at::kHalf || points.scalar_type() == at::kBFloat16;
   return {feats, is_16bit ? points.to(at::kFloat) : points};

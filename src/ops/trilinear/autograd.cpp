@@ -1,11 +1,12 @@
-// With weights w_c(p) of the corners, their slopes d_k w_c(p) and the corner features x_c (dots are over f):
+// With weights w_c(p) of the corners, their slopes d_k w_c(p) and the corner features x_c (dots are
+// over f):
 //
 //   out      = sum_c w_c x_c
 //   d feats  = w_c grad
 //   d points = sum_c d_k w_c (x_c . grad)
 //
-// All of it is linear in feats and in grad, and w_c is linear in each coordinate, so every derivative below
-// is the same expression with a slope in place of a factor.
+// All of it is linear in feats and in grad, and w_c is linear in each coordinate, so every
+// derivative below is the same expression with a slope in place of a factor.
 
 #include "core/autograd.h"
 
@@ -121,7 +122,8 @@ struct BackwardFormula {
     auto& [by_g, by_x, by_p] = result;
     if (grad_of_dx.defined()) {
       if (need[0]) core::accumulate(by_g, Forward::call(grad_of_dx, p));
-      if (need[2]) core::accumulate(by_p, std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
+      if (need[2])
+        core::accumulate(by_p, std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
     }
     if (grad_of_dp.defined()) {
       const Tensor weights = weights_along(p, grad_of_dp);

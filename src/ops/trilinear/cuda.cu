@@ -21,10 +21,9 @@ void with_width(bool wide_allowed, F f) {
 
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, [&]<class T, class P>(const ForwardParams<T, P>& p) {
-    const bool wide_allowed =
-        p.features % wide<T> == 0 && p.feats_feature == 1 &&
-        core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
-        core::is_aligned16(p.out, {});
+    const bool wide_allowed = p.features % wide<T> == 0 && p.feats_feature == 1 &&
+                              core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
+                              core::is_aligned16(p.out, {});
     with_width<T>(wide_allowed, [&](auto n) {
       const RowLaunch launch = row_launch(p.rows.count, p.features / n);
       core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lanes);

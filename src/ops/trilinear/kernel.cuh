@@ -1,7 +1,8 @@
 #pragma once
 
-// `lanes` neighbouring threads share a row and step over its features, N at a time. The eight corners of a
-// step are loaded before any of them is used, to keep as much as possible in flight: this op moves memory.
+// `lanes` neighbouring threads share a row and step over its features, N at a time. The eight
+// corners of a step are loaded before any of them is used, to keep as much as possible in flight:
+// this op moves memory.
 
 #include "core/opmath.h"
 #include "core/pack.h"
@@ -48,8 +49,8 @@ __global__ void __launch_bounds__(threads_per_block, 2) forward_kernel(ForwardPa
   }
 }
 
-// Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed order:
-// per thread, then across the lanes of a row.
+// Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed
+// order: per thread, then across the lanes of a row.
 template <int N, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(threads_per_block, 2) backward_kernel(BackwardParams<T, P> p, int lanes) {
   using A = core::opmath<T>;

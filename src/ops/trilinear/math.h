@@ -1,8 +1,8 @@
 #pragma once
 
-// Corner c = 4i + 2j + k lies at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner is a
-// product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1]. (A weight that
-// is 1 minus the others would lose its digits near the corners.)
+// Corner c = 4i + 2j + k lies at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner
+// is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1]. (A
+// weight that is 1 minus the others would lose its digits near the corners.)
 
 #include <c10/macros/Macros.h>
 

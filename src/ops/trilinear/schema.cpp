@@ -18,8 +18,9 @@ namespace ops::trilinear {
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   core::define<Forward, forward_shape>(m, "trilinear(Tensor feats, Tensor points) -> Tensor");
-  core::define<Backward, backward_shape>(
-      m, "_trilinear_backward(Tensor grad, Tensor? feats, Tensor points, bool[2] output_mask) -> (Tensor, Tensor)");
+  core::define<Backward, backward_shape>(m,
+                                         "_trilinear_backward(Tensor grad, Tensor? feats, Tensor "
+                                         "points, bool[2] output_mask) -> (Tensor, Tensor)");
 }
 
 }  // namespace ops::trilinear

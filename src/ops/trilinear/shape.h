@@ -18,8 +18,8 @@ inline core::Output forward_shape(const Tensor& feats, const Tensor& points) {
 }
 
 // grad [B?, N, F] -> gradients of feats and points
-inline std::array<core::Output, 2> backward_shape(const Tensor& grad, const OptionalTensor& feats,
-                                                  const Tensor& points, const c10::List<bool>& output_mask) {
+inline std::array<core::Output, 2> backward_shape(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
+                                                  const c10::List<bool>& output_mask) {
   core::Checker check("_trilinear_backward");
   const auto [need_feats, need_points] = check.mask<2>("output_mask", output_mask);
   check.floating("grad", grad);
