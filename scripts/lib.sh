@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the other scripts: the Python environment, the build, the installation.
 #
 #   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)

@@ -1,0 +1,49 @@
+"""Prints the support matrix of the README from what the tests found.
+
+usage: support_matrix.py RESULTS.json [--write | --check]
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
+
+
+def table(results: dict[str, dict[str, bool]]) -> str:
+    """Operators as columns, capabilities as rows, in the order in which the tests met them."""
+    operators = list(results)
+    capabilities = list(dict.fromkeys(c for found in results.values() for c in found))
+    rows = [["", *(f"`{name}`" for name in operators)], ["---"] * (len(operators) + 1)]
+    for capability in capabilities:
+        marks = {True: "yes", False: "**fails**", None: ""}
+        rows.append([capability, *(marks[results[name].get(capability)] for name in operators)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="put the table into the README")
+    action.add_argument("--check", action="store_true", help="fail when the README has another table")
+    options = parser.parse_args()
+
+    printed = table(json.loads(options.results.read_text()))
+    text = README.read_text()
+    before, rest = text.split(BEGIN)
+    there, after = rest.split(END)
+    if options.write:
+        README.write_text(before + BEGIN + printed + END + after)
+    elif options.check and there != printed:
+        print(f"the README's support matrix is not the one that the tests found:\n{printed}", file=sys.stderr)
+        return 1
+    else:
+        print(printed, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
