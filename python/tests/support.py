@@ -1,0 +1,88 @@
+"""Parametrisation over the table, comparison with float64, and counting of kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from op_samples import DEVICES, FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, computed
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+
+def over_ops(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("entry", [pytest.param(e, id=e.name) for e in entries])
+
+
+def over_samples(*tags: str, entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
+    """Parameters `entry` and `name`; `entry.sample(name, ...)` makes the sample."""
+    params = [pytest.param(e, n, id=f"{e.name}-{n}") for e in entries for n in e.names(*tags)]
+    return pytest.mark.parametrize(("entry", "name"), params)
+
+
+def over_dtypes(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
+    """Parameters `entry`, `dtype` and `mixed` (float32 beside 16 bits, where an op has that)."""
+    params = [
+        pytest.param(e, dtype, mixed, id=f"{e.name}-{str(dtype)[6:]}{'-mixed' if mixed else ''}")
+        for e in entries
+        for dtype in FLOAT_DTYPES
+        for mixed in ((False, True) if e.has_wide and dtype in SIXTEEN_BIT else (False,))
+    ]
+    return pytest.mark.parametrize(("entry", "dtype", "mixed"), params)
+
+
+over_devices = pytest.mark.parametrize("device", DEVICES)
+
+
+def assert_close(actual: Any, expected: Any, name: str = "", **tolerance: float) -> None:
+    torch.testing.assert_close(
+        actual, expected, check_dtype=False, **tolerance, msg=lambda message: f"{name}: {message}"
+    )
+
+
+def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tensor, ...], factor: float = 1) -> None:
+    """Against the reference in float64, from the same inputs, within the rounding of each output's dtype."""
+    expected = computed(entry.reference(*sample.double().args))
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected, strict=True):
+        tolerance = {k: v * factor for k, v in TOLERANCE[a.dtype].items()}
+        assert_close(a.double(), e, sample.name, **tolerance)
+
+
+def scalar(outputs: tuple[Tensor, ...]) -> Tensor:
+    """Not linear, so that no derivative of any order is a constant by accident."""
+    return sum((t.sin() * (1 + t)).sum() for t in outputs)
+
+
+def kernel_calls(name: str, f: Callable[[], Any]) -> int:
+    """How often the kernel of an op ran. Transforms call the op again below themselves: only leaves count."""
+
+    def inside(event: Any) -> bool:
+        return any(child.name == name or inside(child) for child in event.cpu_children)
+
+    return sum(event.name == name and not inside(event) for event in profiled(f).events())
+
+
+def profiled(f: Callable[[], Any], **kwargs: Any) -> profile:
+    with profile(activities=[ProfilerActivity.CPU], **kwargs) as prof:
+        f()
+    return prof
+
+
+def allocated_bytes(f: Callable[[], Any]) -> int:
+    prof = profiled(f, profile_memory=True)
+    return sum(max(event.self_cpu_memory_usage, 0) for event in prof.key_averages())
+
+
+def run_python(script: str, *args: object, **kwargs: Any) -> Any:
+    """A fresh process; fails with what it printed."""
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, args)], capture_output=True, text=True, timeout=300, **kwargs
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done

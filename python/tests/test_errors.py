@@ -1,0 +1,142 @@
+"""Bad input: the error names operator, argument, what was expected and what came; nothing crashes."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from op_samples import OpEntry
+from support import over_devices, over_ops
+from torch import Tensor
+
+FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
+DENSE = "must be a dense (strided) tensor, got layout"
+
+
+def quantized(t: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(t.float(), 0.1, 0, torch.qint8)
+
+
+# Tensors that no operator takes, in place of any argument; and what the error says after "op: argument ".
+CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "int64": (Tensor.long, f"{FLOATING} int64"),
+    "int32": (Tensor.int, f"{FLOATING} int32"),
+    "uint8": (Tensor.byte, f"{FLOATING} uint8"),
+    "bool": (Tensor.bool, f"{FLOATING} bool"),
+    "complex64": (lambda t: t.to(torch.complex64), f"{FLOATING} complex64"),
+    "complex128": (lambda t: t.to(torch.complex128), f"{FLOATING} complex128"),
+    "float8": (lambda t: t.to(torch.float8_e4m3fn), f"{FLOATING} float8_e4m3fn"),
+    "quantized": (quantized, f"{FLOATING} qint8"),
+    "sparse": (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
+    "sparse_csr": (lambda t: t.to_sparse_csr(dense_dim=t.dim() - 2), f"{DENSE} SparseCsr"),
+    "mkldnn": (lambda t: t.to_mkldnn(), f"{DENSE} Mkldnn"),
+}
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0]
+
+
+@over_devices
+@over_ops()
+def test_message(entry: OpEntry, device: str) -> None:
+    for bad in entry.bad_inputs:
+        args = tuple(a.to(device) if isinstance(a, Tensor) else a for a in bad.args())
+        for grad in (False, True):
+            if grad:
+                args = tuple(a.requires_grad_() if isinstance(a, Tensor) else a for a in args)
+            with pytest.raises(RuntimeError) as error:
+                entry.op(*args)
+            assert first_line(error.value) == bad.message, bad.name
+
+
+@over_ops()
+def test_message_on_meta(entry: OpEntry) -> None:
+    """One validation for all devices, so export and compile refuse what eager refuses."""
+    for bad in entry.bad_inputs:
+        with pytest.raises(RuntimeError) as error:
+            entry.op(*(a.to("meta") if isinstance(a, Tensor) else a for a in bad.args()))
+        assert first_line(error.value) == bad.message, bad.name
+
+
+def replacements(entry: OpEntry, convert: Callable[[Tensor], Tensor]) -> list[tuple[str, tuple[Any, ...]]]:
+    """The arguments of a good call, with each tensor in turn replaced."""
+    sample = entry.sample(entry.names("basic")[0], torch.float32)
+    names = entry.argument_names
+    return [
+        (names[i], tuple(convert(a) if i == j else a for j, a in enumerate(sample.args)))
+        for i, arg in enumerate(sample.args)
+        if isinstance(arg, Tensor)
+    ]
+
+
+@over_ops()
+@pytest.mark.parametrize("kind", CONVERSIONS)
+def test_tensor_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> None:
+    convert, message = CONVERSIONS[kind]
+    for argument, args in replacements(entry, convert):
+        with pytest.raises(RuntimeError) as error:
+            entry.op(*args)
+        assert first_line(error.value) == f"{entry.name}: {argument} {message}"
+
+
+@over_ops()
+@pytest.mark.parametrize("kind", CONVERSIONS)
+def test_all_tensors_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> None:
+    convert, message = CONVERSIONS[kind]
+    sample = entry.sample(entry.names("basic")[0], torch.float32)
+    with pytest.raises(RuntimeError) as error:
+        entry.op(*sample.map(convert).args)
+    assert first_line(error.value) == f"{entry.name}: {entry.argument_names[0]} {message}"
+
+
+@over_ops()
+def test_devices_that_differ(entry: OpEntry) -> None:
+    first = entry.argument_names[0]
+    for argument, args in replacements(entry, lambda t: t.to("meta")):
+        with pytest.raises(RuntimeError) as error:
+            entry.op(*args)
+        wrong, right, came = (r"\w+", "meta", "cpu") if argument == first else (argument, "cpu", "meta")
+        pattern = rf"{entry.name}: {wrong} must be on {right}, the device of {first}, got {came}$"
+        assert re.match(pattern, first_line(error.value)), first_line(error.value)
+
+
+@over_ops()
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_without_a_gpu_no_cuda_tensor_is_made(entry: OpEntry) -> None:
+    """The library that was built with CUDA says what torch says, and nothing of its own crashes."""
+    with pytest.raises((RuntimeError, AssertionError)):
+        entry.op(*entry.sample(entry.names("basic")[0]).map(lambda t: t.to("cuda")).args)
+
+
+@over_ops()
+def test_undefined_and_missing_arguments(entry: OpEntry) -> None:
+    for i, argument in enumerate(entry.op._schema.arguments):
+        args = list(entry.sample(entry.names("basic")[0]).args)
+        args[i] = None
+        if "Optional" in str(argument.type):
+            continue
+        with pytest.raises((RuntimeError, TypeError), match=argument.name):
+            entry.op(*args)
+
+
+@over_ops()
+def test_nothing_is_written_on_error(entry: OpEntry) -> None:
+    for bad in entry.bad_inputs:
+        args = bad.args()
+        before = [a.clone() if isinstance(a, Tensor) else a for a in args]
+        with pytest.raises(RuntimeError):
+            entry.op(*args)
+        for a, b in zip(args, before, strict=True):
+            assert torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+
+@over_ops()
+def test_error_in_one_call_leaves_the_next_alone(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0]).requires_grad()
+    expected = sample.bind(entry.op)(*sample.tensors)
+    for bad in entry.bad_inputs:
+        with pytest.raises(RuntimeError):
+            entry.op(*bad.args())
+        assert all(torch.equal(a, b) for a, b in zip(sample.bind(entry.op)(*sample.tensors), expected, strict=True))

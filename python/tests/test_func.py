@@ -1,0 +1,278 @@
+"""torch.func: every transform and nesting gives what plain torch gives, in as few kernels as one may hope for."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from op_samples import OpEntry, Sample, T, forward_ops, make_tensor
+from support import (
+    allocated_bytes,
+    assert_close,
+    kernel_calls,
+    over_dtypes,
+    over_ops,
+    over_samples,
+    profiled,
+    scalar,
+)
+from torch import Tensor
+from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+COPIES = {"aten::copy_", "aten::clone", "aten::contiguous", "aten::repeat", "aten::stack", "aten::cat"}
+
+
+def batched(t: Tensor, size: int, dim: int = 0) -> Tensor:
+    """Different rows around the values of t."""
+    return torch.stack([t * (1 - 0.2 * i) for i in range(size)], dim)
+
+
+def every(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(range(len(tensors)))
+
+
+def loss(f: Function) -> Callable[..., Tensor]:
+    return lambda *tensors: scalar(f(*tensors))
+
+
+def gradient(f: Function, tensors: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, ...]]:
+    return grad(loss(f), argnums=every(tensors))
+
+
+def rows(tensors: tuple[Tensor, ...], size: int = 3) -> tuple[Tensor, ...]:
+    return tuple(batched(t, size) for t in tensors)
+
+
+def tangents(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple((t + 1).sin() for t in tensors)
+
+
+def nth_gradient(f: Function, tensors: tuple[Tensor, ...], order: int) -> Any:
+    for _ in range(order):
+        f = gradient(f, tensors)
+    return f(*tensors)
+
+
+def first_only(tensors: tuple[Tensor, ...]) -> tuple[int | None, ...]:
+    return (0, *[None] * (len(tensors) - 1))
+
+
+def last_only(tensors: tuple[Tensor, ...]) -> tuple[int | None, ...]:
+    return (*[None] * (len(tensors) - 1), 0)
+
+
+def maml(f: Function, tensors: tuple[Tensor, ...]) -> Any:
+    """One inner SGD step on the first argument for each task; the outer gradient goes through it."""
+    first, *rest = tensors
+
+    def outer(first: Tensor, *rest: Tensor) -> Tensor:
+        step = grad(loss(f))(first, *rest)
+        return scalar(f(first - 0.1 * step, *rest))
+
+    task = vmap(grad(outer, argnums=every(tensors)), in_dims=last_only(tensors) if rest else 0)
+    return task(first, *rest[:-1], *([batched(rest[-1], 3)] if rest else [])) if rest else task(batched(first, 3))
+
+
+def interleaved(f: Function, tensors: tuple[Tensor, ...]) -> Any:
+    """vmap of grad of vmap: between the two batch levels lies one of autograd (fact 5)."""
+    inner = lambda *t: scalar(vmap(f, in_dims=last_only(t))(*t))  # noqa: E731
+    outer = vmap(grad(inner, argnums=every(tensors)), in_dims=first_only(tensors))
+    return outer(batched(tensors[0], 3), *tensors[1:-1], *([batched(tensors[-1], 2)] if len(tensors) > 1 else []))
+
+
+TRANSFORMS: dict[str, Callable[[Function, tuple[Tensor, ...]], Any]] = {
+    "grad": lambda f, x: gradient(f, x)(*x),
+    "grad of each alone": lambda f, x: [grad(loss(f), argnums=i)(*x) for i in every(x)],
+    "vjp": lambda f, x: vjp(f, *x)[1](tuple(o.cos() for o in f(*x))),
+    "jvp": lambda f, x: jvp(f, x, tangents(x)),
+    "jvp of each alone": lambda f, x: [
+        jvp(lambda t, i=i: f(*x[:i], t, *x[i + 1 :]), (x[i],), (x[i].cos(),)) for i in every(x)
+    ],
+    "jacrev": lambda f, x: jacrev(f, argnums=every(x))(*x),
+    "jacrev in chunks": lambda f, x: jacrev(f, argnums=every(x), chunk_size=2)(*x),
+    "jacfwd": lambda f, x: jacfwd(f, argnums=every(x))(*x),
+    "hessian": lambda f, x: hessian(loss(f), argnums=every(x))(*x),
+    "jacrev of jacrev": lambda f, x: jacrev(jacrev(loss(f), argnums=every(x)), argnums=every(x))(*x),
+    "jacrev of jacfwd": lambda f, x: jacrev(jacfwd(loss(f), argnums=every(x)), argnums=every(x))(*x),
+    "grad of grad": lambda f, x: nth_gradient(f, x, 2),
+    "grad of grad of grad": lambda f, x: nth_gradient(f, x, 3),
+    "jvp of grad": lambda f, x: jvp(gradient(f, x), x, tangents(x)),
+    "grad of jvp": lambda f, x: gradient(lambda *t: jvp(f, t, tangents(x))[1], x)(*x),
+    "jvp of jvp": lambda f, x: jvp(lambda *t: jvp(f, t, tangents(x))[1], x, tangents(x)),
+    "linearize": lambda f, x: linearize(f, *x)[1](*tangents(x)),
+    "functionalize": lambda f, x: functionalize(f)(*x),
+    "functionalize of grad": lambda f, x: functionalize(gradient(f, x))(*x),
+    "grad of functionalize": lambda f, x: gradient(functionalize(f), x)(*x),
+    "vmap": lambda f, x: vmap(f)(*rows(x)),
+    "vmap in chunks": lambda f, x: vmap(f, chunk_size=2)(*rows(x)),
+    "vmap of one": lambda f, x: vmap(f)(*rows(x, 1)),
+    "vmap of vmap": lambda f, x: vmap(vmap(f))(*rows(rows(x, 2))),
+    "vmap of vmap of vmap": lambda f, x: vmap(vmap(vmap(f)))(*rows(rows(rows(x, 2), 2), 2)),
+    "vmap of vmap over one each": lambda f, x: vmap(vmap(f, in_dims=first_only(x)), in_dims=last_only(x))(
+        *([batched(x[0], 2), *x[1:-1], batched(x[-1], 3)] if len(x) > 1 else rows(rows(x, 2)))
+    ),
+    "vmap of grad": lambda f, x: vmap(gradient(f, x))(*rows(x)),
+    "grad of vmap": lambda f, x: gradient(vmap(f), x)(*rows(x)),
+    "vmap of jvp": lambda f, x: vmap(lambda *t: jvp(f, t, t))(*rows(x)),
+    "jvp of vmap": lambda f, x: jvp(vmap(f), rows(x), tangents(rows(x))),
+    "vmap of jacrev": lambda f, x: vmap(jacrev(f, argnums=every(x)))(*rows(x)),
+    "vmap of jacfwd": lambda f, x: vmap(jacfwd(f, argnums=every(x)))(*rows(x)),
+    "vmap of hessian": lambda f, x: vmap(hessian(loss(f), argnums=every(x)))(*rows(x, 2)),
+    "jacrev of vmap": lambda f, x: jacrev(vmap(f), argnums=every(x))(*rows(x, 2)),
+    "vmap of grad of grad": lambda f, x: vmap(gradient(gradient(f, x), x))(*rows(x)),
+    "vmap of grad of vmap": lambda f, x: vmap(gradient(vmap(f), x))(*rows(rows(x, 2))),
+    "vmap of grad of vmap over one each": interleaved,
+    "grad of vmap of grad": lambda f, x: gradient(vmap(gradient(f, x)), x)(*rows(x)),
+    "grad of vmap of grad of vmap": lambda f, x: gradient(vmap(gradient(vmap(f), x)), x)(*rows(rows(x, 2))),
+    "vmap of jvp of vmap of grad": lambda f, x: vmap(lambda *t: jvp(vmap(gradient(f, x)), t, t))(*rows(rows(x, 2))),
+    "MAML under vmap": maml,
+}
+
+
+@pytest.mark.capability("torch.func")
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@over_samples("basic")
+def test_transform(entry: OpEntry, name: str, transform: str) -> None:
+    sample = entry.sample(name)
+    run = TRANSFORMS[transform]
+    assert_close(run(sample.bind(entry.op), sample.tensors), run(sample.bind(entry.reference), sample.tensors), name)
+
+
+# ---------------------------------------------------------------- vmap
+
+
+def in_dims_of(sample: Sample) -> list[tuple[int | None, ...]]:
+    dims = [(None, *{0: None, 1: None, t.dim(): None, -1: None}) for t in sample.tensors]
+    return [c for c in itertools.product(*dims) if any(d is not None for d in c)]
+
+
+@pytest.mark.capability("vmap")
+@over_samples("basic")
+def test_vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    for in_dims in in_dims_of(sample):
+        inputs = [t if d is None else batched(t, 4, d) for t, d in zip(sample.tensors, in_dims, strict=True)]
+        for out_dims in (0, 1, -1):
+            actual, expected = (
+                vmap(sample.bind(f), in_dims=in_dims, out_dims=out_dims)(*inputs) for f in (entry.op, entry.reference)
+            )
+            assert_close(actual, expected, f"{name} {in_dims} -> {out_dims}")
+        loop = [
+            sample.bind(entry.op)(*[t if d is None else t.select(d, i) for t, d in zip(inputs, in_dims, strict=True)])
+            for i in range(4)
+        ]
+        expected = tuple(torch.stack(o, -1) for o in zip(*loop, strict=True))
+        assert_close(actual, expected, f"{name} {in_dims}, row by row")
+
+
+@pytest.mark.capability("vmap")
+@over_samples("basic", "shape", "stride")
+def test_vmap_of_every_sample(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    for size in (0, 3):
+        inputs = tuple(batched(t, 3)[:size] for t in sample.tensors)
+        actual = vmap(sample.bind(entry.op))(*inputs)
+        if size:
+            assert_close(actual, vmap(sample.bind(entry.reference))(*inputs), name)
+        else:
+            plain = sample.bind(entry.op)(*sample.tensors)
+            assert [t.shape for t in actual] == [(0, *t.shape) for t in plain]
+
+
+@pytest.mark.capability("vmap")
+@over_dtypes()
+def test_vmap_in_every_dtype(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
+    """The same bits as one call after another."""
+    for name in entry.names("basic"):
+        sample = entry.sample(name, dtype, mixed=mixed)
+        inputs = rows(sample.tensors)
+        actual = vmap(sample.bind(entry.op))(*inputs)
+        loop = [sample.bind(entry.op)(*row) for row in zip(*inputs, strict=True)]
+        for a, e in zip(actual, zip(*loop, strict=True), strict=True):
+            assert torch.equal(a, torch.stack(e)), name
+
+
+@over_samples("basic")
+def test_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    for in_dims in itertools.product((None, 0), repeat=len(sample.tensors)):
+        if all(d is None for d in in_dims):
+            continue
+        inputs = [t if d is None else batched(t, 7) for t, d in zip(sample.tensors, in_dims, strict=True)]
+        f = vmap(entry_call := sample.bind(entry.op), in_dims=in_dims)
+        assert kernel_calls(entry.qualified_name, lambda f=f, inputs=inputs: f(*inputs)) == 1
+        loop = lambda inputs=inputs: [entry_call(*sample.tensors) for _ in range(7)]  # noqa: E731
+        assert kernel_calls(entry.qualified_name, loop) == 7, "the way of counting misses kernels"
+
+
+@over_samples("basic", entries=forward_ops())
+def test_jacrev_is_one_backward_kernel(entry: OpEntry, name: str) -> None:
+    """Not one per row of the Jacobian."""
+    sample = entry.sample(name)
+    argnums = every(sample.tensors)
+    jacobian = lambda: jacrev(sample.bind(entry.op), argnums=argnums)(*sample.tensors)  # noqa: E731
+    assert kernel_calls(entry.backward.qualified_name, jacobian) == 1
+    assert kernel_calls(entry.qualified_name, jacobian) == 1
+
+
+@over_samples("basic", entries=forward_ops())
+def test_nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    f, x = sample.bind(entry.op), sample.tensors
+    calls = {
+        "vmap of vmap": (lambda: vmap(vmap(f))(*rows(rows(x, 2))), 1, 0),
+        "vmap of grad of vmap": (lambda: vmap(gradient(vmap(f), x))(*rows(rows(x, 2))), 1, 1),
+        "grad of vmap": (lambda: gradient(vmap(f), x)(*rows(x)), 1, 1),
+    }
+    for label, (call, forward, backward) in calls.items():
+        assert kernel_calls(entry.qualified_name, call) == forward, label
+        assert kernel_calls(entry.backward.qualified_name, call) == backward, label
+
+
+@over_ops()
+def test_vmap_copies_nothing(entry: OpEntry) -> None:
+    """Fact 5: an operand without a batch gets one at stride 0, and a batch in front is taken as it lies."""
+    spec = entry.spec(entry.names("basic")[0])
+    size, rows_, wide = 64, 50, 16
+    # The first spec's small sizes, made larger: its rows are the first dim of every tensor.
+    big = Sample(
+        spec.name,
+        tuple(
+            make_tensor(T((rows_, *a.shape[1:-1], a.shape[-1] * (1 if a.wide else wide))), torch.float64, "cpu", i)
+            if isinstance(a, T)
+            else a
+            for i, a in enumerate(spec.args)
+        ),
+    )
+    for alone in range(len(big.tensors)):
+        in_dims = tuple(0 if i == alone else None for i in range(len(big.tensors)))
+        inputs = [batched(t, size) if i == alone else t for i, t in enumerate(big.tensors)]
+        f = vmap(big.bind(entry.op), in_dims=in_dims)
+        outputs = f(*inputs)
+        names = {event.name for event in profiled(lambda f=f, inputs=inputs: f(*inputs)).events()}
+        assert not names & COPIES, f"batch on argument {alone}"
+        result_bytes = sum(t.numel() * t.element_size() for t in outputs)
+        assert allocated_bytes(lambda f=f, inputs=inputs: f(*inputs)) <= 1.1 * result_bytes + 4096
+
+
+@over_ops(forward_ops())
+def test_error_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
+    for bad in entry.bad_inputs:
+        args = bad.args()
+        if len({a.dim() for a in args}) == 0 or any(a.dim() == 0 for a in args):
+            continue
+        with pytest.raises(RuntimeError) as error:
+            vmap(entry.op)(*(torch.stack([a, a]) for a in args))
+        assert str(error.value).splitlines()[0] == bad.message, bad.name
+
+
+def test_escaped_tensor_is_refused() -> None:
+    for entry in forward_ops():
+        leaked: list[Tensor] = []
+        sample = entry.sample(entry.names("basic")[0])
+        vmap(lambda *t, leaked=leaked: leaked.extend(t) or t[0])(*rows(sample.tensors))
+        with pytest.raises(RuntimeError, match="vmap"):
+            entry.op(*leaked)
