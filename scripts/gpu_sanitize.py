@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """A short run of every CUDA kernel for compute-sanitizer, which scripts/gpu_check calls.
 
+    scripts/gpu_sanitize.py            must show no error
+    scripts/gpu_sanitize.py --planted  reads past the end of an allocation, which must be found
+
 Inputs are made and results are compared on the CPU, so that hardly a kernel but ours runs. Allocations should be of
 their true size: PYTORCH_NO_CUDA_MEMORY_CACHING=1.
 """
 
+import argparse
 import itertools
 from collections.abc import Callable
 
+import cppcuda
 import torch
 from torch import Tensor
-
-import cppcuda
 
 DTYPES = [
     (torch.float64, torch.float64),
@@ -62,6 +65,24 @@ def run_trilinear() -> int:
     return count
 
 
+class TooLarge:
+    """The memory of a tensor, said to be more than it is."""
+
+    def __init__(self, t: Tensor, shape: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (t.data_ptr(), False), "version": 2}
+
+
+def run_planted() -> None:
+    small = torch.zeros(64).to("cuda")
+    feats = torch.as_tensor(TooLarge(small, (64, 8, 8)), device="cuda")
+    torch.ops.cppcuda.trilinear(feats, torch.zeros(64, 3).to("cuda")).cpu()
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--planted", action="store_true")
+    if parser.parse_args().planted:
+        run_planted()
+        raise SystemExit
     torch.manual_seed(0)
     print(f"{run_trilinear()} calls agree with the CPU ({cppcuda.library_path()})")

@@ -1,0 +1,252 @@
+"""What every GPU benchmark needs: the machine's record, fair timing, and the stream kernel that is the roofline.
+
+A sample is a number of calls between two CUDA events. The GPU spins while the host queues them, so a sample holds
+GPU time only, also of calls that cost the host more than the GPU. Contestants take turns within a round, so that a
+change of clocks meets all of them. Successive calls use different buffers, together larger than the L2 cache.
+
+Without a GPU the same code runs on the CPU, Triton's kernels interpreted: that checks the benchmark, not speed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+# The start of a sample: the host has this long per call, measured, times a reserve.
+_SPIN_RESERVE = 1.5
+_SPIN_CYCLES_PER_SECOND = 2e9
+
+
+def _output_of(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on, read from the machine."""
+    record: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": _output_of("git", "rev-parse", "HEAD").strip() or None,
+        "uncommitted_changes": bool(_output_of("git", "status", "--porcelain", "--untracked-files=no").strip()),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "gpu": None,
+    }
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        query = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        record |= {
+            "gpu": properties.name,
+            "capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "l2_bytes": properties.L2_cache_size,
+            "driver": query.splitlines()[0].strip() if query else None,
+        }
+    return record
+
+
+@dataclass
+class Samples:
+    """Times of one call in seconds, one entry per round."""
+
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.seconds))
+
+    def percentile(self, p: float) -> float:
+        return float(np.percentile(self.seconds, p))
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "median_us": 1e6 * self.median,
+            "p10_us": 1e6 * self.percentile(10),
+            "p90_us": 1e6 * self.percentile(90),
+            "samples_us": [round(1e6 * s, 3) for s in self.seconds],
+        }
+
+
+@dataclass
+class Contestant:
+    """call(i) runs on buffer set i. What it returns is kept until set i comes again, so outputs rotate too."""
+
+    name: str
+    call: Callable[[int], Any]
+
+
+def _sample(contestant: Contestant, sets: int, calls: int, host_seconds: float, device: torch.device) -> float:
+    kept: list[Any] = [None] * sets
+    if device.type != "cuda":
+        start = time.perf_counter()
+        for i in range(calls):
+            kept[i % sets] = contestant.call(i % sets)
+        return (time.perf_counter() - start) / calls
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(int(_SPIN_RESERVE * host_seconds * calls * _SPIN_CYCLES_PER_SECOND) + 1000)
+    begin.record()
+    for i in range(calls):
+        kept[i % sets] = contestant.call(i % sets)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / calls
+
+
+def measure(
+    contestants: Sequence[Contestant], *, sets: int, device: torch.device, rounds: int, sample_seconds: float = 2e-3
+) -> dict[str, Samples]:
+    """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, two calls at least."""
+    calls: dict[str, int] = {}
+    host: dict[str, float] = {}
+    for c in contestants:
+        # Twice over all sets: compiles what compiles lazily, and fills the allocator's cache.
+        _sample(c, sets, 2 * sets, 0, device)
+        start = time.perf_counter()
+        kept = [c.call(i) for i in range(sets)]
+        host[c.name] = (time.perf_counter() - start) / sets
+        del kept
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        once = _sample(c, sets, sets, host[c.name], device)
+        # The queue of launches is finite (1024): few calls of an op that is many kernels.
+        calls[c.name] = max(sets, min(40, round(sample_seconds / max(once, 1e-9))))
+    result: dict[str, Samples] = {c.name: Samples([]) for c in contestants}
+    for _ in range(rounds):
+        for c in contestants:
+            result[c.name].seconds.append(_sample(c, sets, calls[c.name], host[c.name], device))
+    return result
+
+
+@triton.jit
+def _stream(
+    src,  # noqa: ANN001 (Triton would look the annotation up)
+    dst,  # noqa: ANN001
+    n,  # noqa: ANN001  elements of one array, a multiple of BLOCK
+    READS: tl.constexpr,  # noqa: N803
+    WRITES: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+    TOGETHER: tl.constexpr,  # noqa: N803
+) -> None:
+    # TOGETHER: a program reads READS neighbouring blocks; otherwise one block of each of READS arrays.
+    block = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    if TOGETHER:
+        read_from, read_step = block * READS * BLOCK, BLOCK
+        write_to, write_step = block * WRITES * BLOCK, BLOCK
+    else:
+        read_from, read_step = block * BLOCK, n
+        write_to, write_step = block * BLOCK, n
+    total = tl.load(src + read_from + lane)
+    for r in tl.static_range(1, READS):
+        total += tl.load(src + read_from + r * read_step + lane)
+    if WRITES == 0:
+        tl.store(dst + block, tl.sum(total, 0))
+    for w in tl.static_range(WRITES):
+        tl.store(dst + write_to + w * write_step + lane, total)
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    block: int
+    warps: int
+    together: bool
+
+
+_CONFIGS = [StreamConfig(b, w, t) for b, w in ((512, 4), (1024, 4), (2048, 8)) for t in (True, False)]
+
+
+def mix(read_bytes: float, written_bytes: float) -> tuple[int, int]:
+    """Whole numbers reads:writes for a ratio of bytes: the smallest within 1.5 %, else the closest."""
+    if written_bytes * 40 < read_bytes:
+        return 8, 0
+    ratio = read_bytes / written_bytes
+    pairs = sorted(((r, w) for r in range(1, 26) for w in range(1, 26)), key=sum)
+    error = {p: abs(p[0] / p[1] / ratio - 1) for p in pairs}
+    return next((p for p in pairs if error[p] < 0.015), min(pairs, key=lambda p: error[p]))
+
+
+class Stream:
+    """A kernel that reads `reads` float32 arrays and writes `writes`, moving about total_bytes per call."""
+
+    def __init__(self, reads: int, writes: int, total_bytes: float, sets: int, device: torch.device) -> None:
+        unit = max(c.block for c in _CONFIGS)
+        self.reads, self.writes = reads, writes
+        self.n = max(1, round(total_bytes / 4 / (reads + writes) / unit)) * unit
+        self.config = _CONFIGS[0]
+        self._buffers = [
+            (
+                torch.rand(reads * self.n, device=device),
+                torch.empty(writes * self.n or self.n // min(c.block for c in _CONFIGS), device=device),
+            )
+            for _ in range(sets)
+        ]
+
+    @property
+    def bytes(self) -> int:
+        return 4 * self.n * (self.reads + self.writes)
+
+    def call(self, i: int) -> None:
+        src, dst = self._buffers[i]
+        c = self.config
+        _stream[(self.n // c.block,)](
+            src,
+            dst,
+            self.n,
+            READS=self.reads,
+            WRITES=self.writes,
+            BLOCK=c.block,
+            TOGETHER=c.together,
+            num_warps=c.warps,
+        )
+
+    def check(self) -> None:
+        """Whether it reads and writes all that it says, in the configuration at hand."""
+        src, dst = self._buffers[0]
+        dst.fill_(float("nan"))
+        self.call(0)
+        c = self.config
+        shape = (self.n // c.block, self.reads, c.block) if c.together else (self.reads, self.n)
+        sums = src.view(shape).sum(1 if c.together else 0)
+        if self.writes == 0:
+            torch.testing.assert_close(dst[: self.n // c.block], sums.view(-1, c.block).sum(1), rtol=1e-4, atol=0)
+        else:
+            sums = sums.unsqueeze(1 if c.together else 0)
+            shape = (self.n // c.block, self.writes, c.block) if c.together else (self.writes, self.n)
+            torch.testing.assert_close(dst.view(shape), sums.expand(shape))
+
+    def tune(self, device: torch.device, rounds: int) -> dict[str, float]:
+        """Keeps the fastest configuration; returns bytes per second of each."""
+        rates = {}
+        for config in _CONFIGS:
+            self.config = config
+            self.check()
+            samples = measure([Contestant("stream", self.call)], sets=len(self._buffers), device=device, rounds=rounds)
+            rates[config] = self.bytes / samples["stream"].median
+        self.config = max(rates, key=lambda c: rates[c])
+        return {f"block {c.block}, {c.warps} warps, {'together' if c.together else 'apart'}": rates[c] for c in rates}
+
+
+def copy_rate(total_bytes: int, sets: int, device: torch.device, rounds: int) -> float:
+    """Bytes per second, read and written, of torch's own copy between two buffers."""
+    n = total_bytes // 8
+    pairs = [(torch.rand(n, device=device), torch.empty(n, device=device)) for _ in range(sets)]
+    samples = measure(
+        [Contestant("copy", lambda i: pairs[i][1].copy_(pairs[i][0]))], sets=sets, device=device, rounds=rounds
+    )
+    return 8 * n / samples["copy"].median
