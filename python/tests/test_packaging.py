@@ -1,0 +1,59 @@
+"""The wheel that ``pip install .`` makes."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    any(find_spec(m) is None for m in ("pip", "scikit_build_core")), reason="pip or scikit-build-core is missing"
+)
+
+
+def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
+    """CPU only, to keep it short; what goes into the wheel is the same."""
+    tools = Path(sys.executable).parent
+    wheel_command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-q"]
+    settings = [f"-Cbuild-dir={tmp_path / 'build'}", "-Ccmake.define.CPPCUDA_WITH_CUDA=OFF"]
+    subprocess.run(
+        [*wheel_command, "-w", str(tmp_path), *settings],
+        check=True,
+        env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
+    )
+    (wheel,) = tmp_path.glob("cppcuda-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "cppcuda/__init__.py",
+        "cppcuda/_build.py",
+        "cppcuda/py.typed",
+        "cppcuda/lib/libcppcuda.so",
+        "cppcuda/lib/cmake/cppcuda/cppcuda-config.cmake",
+        "cppcuda/include/cppcuda/ops/trilinear.h",
+    } <= names
+    assert not [n for n in names if "test" in n or n.endswith((".in", ".cpp"))]
+
+    site = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", str(wheel), "--no-deps", "--target", str(site), "-q"], check=True
+    )
+    code = (
+        "import torch, cppcuda; print(cppcuda.library_path());"
+        "print(cppcuda.functional.trilinear(torch.ones(2, 8, 3), torch.zeros(2, 3)).sum().item())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+    )
+    path, value = run.stdout.split()
+    assert Path(path) == site / "cppcuda/lib/libcppcuda.so"
+    assert float(value) == 6.0
