@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Installs a build of cppcuda into a temporary folder and uses it from a CMake project that knows nothing else.
+#
+#   run.sh <python with the torch of the build> <build folder>
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# Not resolved: the interpreter of a virtual environment is a link to another one.
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+build=$(cd "$2" && pwd)
+
+say() { printf 'consumer: %s\n' "$*"; }
+fail() {
+  printf 'consumer: %s\n' "$*" >&2
+  exit 1
+}
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+cmake=$(cached CMAKE_COMMAND)
+torch=$(cached CPPCUDA_TORCH_DIR)
+
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+prefix=$temp/prefix
+"$cmake" --install "$build" --prefix "$prefix" > /dev/null
+cp -r "$here" "$temp/source"
+
+say "models"
+mkdir "$temp/models"
+(cd "$temp" && TORCHINDUCTOR_CACHE_DIR=$temp/inductor "$python" source/make_models.py "$prefix/lib/libcppcuda.so" models) \
+  > "$temp/models.log" 2>&1 || { cat "$temp/models.log" && fail "making the models failed"; }
+
+# Nothing of this shell's settings: no CUDA_HOME, no LD_LIBRARY_PATH, no virtual environment. Two things are told to
+# the project, where the package and where torch is.
+clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin HOME="$temp" "$@"; }
+generator=(-G "$(cached CMAKE_GENERATOR)" -DCMAKE_MAKE_PROGRAM="$(cached CMAKE_MAKE_PROGRAM)"
+  -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)")
+configure() { # build folder, further arguments
+  local folder=$1
+  shift
+  clean "$cmake" -S "$temp/source" -B "$folder" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release "$@"
+}
+
+say "configure and build"
+configure "$temp/build" "-DCMAKE_PREFIX_PATH=$prefix;$torch/share/cmake" > "$temp/build.log" 2>&1 &&
+  clean "$cmake" --build "$temp/build" >> "$temp/build.log" 2>&1 ||
+  { cat "$temp/build.log" && fail "the project does not build"; }
+if grep -n 'warning:' "$temp/build.log"; then fail "the headers of cppcuda cause warnings"; fi
+
+say "run"
+cd "$temp/build"
+clean ./calls
+clean ./models "$temp/models"
+clean ./includes_only
+clean ./links_only
+
+for binary in calls models includes_only links_only "$prefix/lib/libcppcuda.so"; do
+  needed=$(clean ldd "$binary")
+  if grep 'not found' <<< "$needed"; then fail "$binary: a library is not found"; fi
+  if grep -E 'libpython|libtorch_python' <<< "$needed"; then fail "$binary needs Python"; fi
+  [[ $binary == /* ]] || grep -q "$prefix/lib/libcppcuda.so" <<< "$needed" || fail "$binary does not load the package"
+done
+
+say "another torch is refused"
+other=$temp/other-torch
+mkdir "$other"
+ln -s "$torch/include" "$torch/lib" "$other/"
+sed "s/^__version__ = .*/__version__ = '2.1.0'/" "$torch/version.py" > "$other/version.py"
+if configure "$temp/refused" -DCMAKE_PREFIX_PATH="$prefix" -DCPPCUDA_TORCH_DIR="$other" > "$temp/refused.log" 2>&1; then
+  fail "the package accepts another torch than its own"
+fi
+# CMake breaks the lines of its messages.
+tr -s ' \n' ' ' < "$temp/refused.log" | grep -qE 'cppcuda was built with torch 2\.[0-9.a-z+]+, found torch 2\.1\.0' ||
+  { cat "$temp/refused.log" && fail "the reason is not told"; }
+say "passed"

@@ -1,0 +1,93 @@
+// second::crop_or_pad(Tensor input, SymInt[1] output_size, str side="right", float? gain=None) -> Tensor: the last dim
+// cut, or filled up with zeros, to output_size, times gain. Its derivative needs no tensor, only the input's size.
+
+#include <torch/library.h>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/define.h"
+#include "core/vmap.h"
+#include "elementwise.h"
+
+namespace second {
+namespace {
+
+using CropOrPad = core::Op<"second::crop_or_pad", Tensor(const Tensor& input, c10::SymIntArrayRef output_size,
+                                                         std::string_view side, std::optional<double> gain)>;
+
+// input [B?, N, F] -> [B?, N, output_size]
+core::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side, std::optional<double>) {
+  core::Checker check("crop_or_pad");
+  check.floating("input", input);
+  check.shape("input", input, "[B?, N, F]");
+  TORCH_CHECK(output_size.size() == 1, "crop_or_pad: output_size must have 1 entry, got ", output_size);
+  TORCH_CHECK(side == "left" || side == "right", "crop_or_pad: side must be 'left' or 'right', got '", side, "'");
+  auto sizes = check.sizes("[B?, N, F]");
+  sizes.back() = output_size[0];
+  return {sizes, input.options()};
+}
+
+Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
+                       std::optional<double> gain) {
+  Tensor out = core::allocate(shape(input, output_size, side, gain));
+  const Tensor in = input.contiguous();
+  const int64_t from = in.size(-1), to = out.size(-1), both = std::min(from, to);
+  // What stays lies at this end of each row.
+  const int64_t in_offset = side == "right" ? 0 : from - both, out_offset = side == "right" ? 0 : to - both;
+  const int64_t rows = to == 0 ? 0 : out.numel() / to;
+  core::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = core::opmath<T>;
+    const T* source = in.const_data_ptr<T>();
+    T* target = out.mutable_data_ptr<T>();
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < to; ++i) {
+        const int64_t kept = i - out_offset;
+        const bool inside = kept >= 0 && kept < both;
+        target[row * to + i] =
+            inside ? static_cast<T>(static_cast<A>(source[row * from + in_offset + kept]) * gain.value_or(1)) : T(0);
+      }
+    }
+  });
+  return out;
+}
+
+struct ForwardFormula {
+  using Op = CropOrPad;
+  static constexpr std::array<core::Reads, 1> reads{};
+
+  struct Order {
+    enum : size_t { output_size, input_size, side, gain };
+  };
+
+  static auto attributes(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
+                         std::optional<double> gain) {
+    const std::vector<c10::SymInt> input_size{input.sym_size(-1)};
+    return std::make_tuple(core::own(output_size), input_size, core::own(side), gain);
+  }
+
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
+                                   const std::array<bool, 1>&) {
+    const auto& a = saved.attributes;
+    return {
+        CropOrPad::call(grads[0], std::get<Order::input_size>(a), std::get<Order::side>(a), std::get<Order::gain>(a))};
+  }
+
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ForwardFormula>& saved) {
+    const auto& a = saved.attributes;
+    return {CropOrPad::call(tangents[0], std::get<Order::output_size>(a), std::get<Order::side>(a),
+                            std::get<Order::gain>(a))};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(second, m) {
+  core::define<CropOrPad, shape>(
+      m, "crop_or_pad(Tensor input, SymInt[1] output_size, str side=\"right\", float? gain=None) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(CropOrPad::name, TORCH_FN(crop_or_pad_cpu)); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, core::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
+  m.impl(CropOrPad::name, core::vmap_rows<CropOrPad, shape, /*input [F]*/ 1>());
+}
+
+}  // namespace
+}  // namespace second

@@ -1,0 +1,33 @@
+#pragma once
+
+// The CPU loop of the elementwise ops here.
+
+#include <ATen/Parallel.h>
+
+#include "core/dtype.h"
+#include "core/opmath.h"
+#include "core/output.h"
+
+namespace second {
+
+using cppcuda::OptionalTensor;
+using cppcuda::Tensor;
+namespace core = cppcuda::core;
+
+// out[i] = f(inputs[i]...), where an undefined input counts as zeros.
+template <class F, class... Inputs>
+void map(const Tensor& out, F f, const Inputs&... inputs) {
+  core::visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = core::opmath<T>;
+    auto run = [&](T* to, const auto*... from) {
+      at::parallel_for(0, out.numel(), /*grain_size=*/1 << 15, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(f((from ? static_cast<A>(from[i]) : A(0))...));
+      });
+    };
+    const auto contiguous = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+    const auto pointer = [](const Tensor& t) -> const T* { return t.defined() ? t.const_data_ptr<T>() : nullptr; };
+    run(out.mutable_data_ptr<T>(), pointer(contiguous(inputs))...);
+  });
+}
+
+}  // namespace second

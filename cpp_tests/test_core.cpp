@@ -1,0 +1,303 @@
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/define.h"
+#include "core/dtype.h"
+#include "core/op.h"
+#include "core/output.h"
+#include "core/pack.h"
+#include "core/vmap.h"
+#include "testing.h"
+
+#include <c10/util/irange.h>
+
+namespace {
+
+using cppcuda::OptionalTensor;
+using cppcuda::Tensor;
+using cppcuda::testing::close;
+using cppcuda::testing::error_of;
+using cppcuda::testing::on_device;
+namespace core = cppcuda::core;
+
+// ---- check.h
+
+// "ok" or the error of checking one shape after another.
+std::string shapes(std::initializer_list<std::pair<std::vector<int64_t>, const char*>> arguments) {
+  core::Checker check("op");
+  const std::string error = error_of([&] {
+    char name[] = "a";
+    for (const auto& [sizes, pattern] : arguments) {
+      check.shape(name, at::empty(sizes, at::kMeta), pattern);
+      ++name[0];
+    }
+  });
+  return error == "no error" ? "ok" : error;
+}
+
+TEST(Checker, NumbersAndLetters) {
+  EXPECT_EQ(shapes({{{5, 8, 3}, "[N, 8, F]"}}), "ok");
+  EXPECT_EQ(shapes({{{5, 12}, "[N, 12]"}}), "ok");
+  EXPECT_EQ(shapes({{{0, 8, 0}, "[N, 8, F]"}}), "ok");
+  EXPECT_EQ(shapes({{{5, 7, 3}, "[N, 8, F]"}}), "op: a must be [N, 8, F], got [5, 7, 3]");
+  EXPECT_EQ(shapes({{{5, 1}, "[N, 12]"}}), "op: a must be [N, 12], got [5, 1]");
+  EXPECT_EQ(shapes({{{5, 8}, "[N, 8, F]"}}), "op: a must be [N, 8, F], got [5, 8]");
+  EXPECT_EQ(shapes({{{}, "[N]"}}), "op: a must be [N], got []");
+}
+
+TEST(Checker, ALetterIsOneSizeEverywhere) {
+  EXPECT_EQ(shapes({{{4, 4}, "[N, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, N]"}}), "op: a must be [N, N] with N = 4, got [4, 5]");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, F]"}, {{5, 4}, "[F, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, F]"}, {{5, 5}, "[F, N]"}}), "op: b must be [F, N] with N = 4, got [5, 5]");
+}
+
+TEST(Checker, OptionalFirstDim) {
+  EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}}), "ok");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}}), "ok");
+  EXPECT_EQ(shapes({{{4}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4]");
+  EXPECT_EQ(shapes({{{4, 2}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4, 2]");
+  // There in the first argument, there in all.
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{4}, "[B?, N]"}}), "op: b must be [B, N], got [4]");
+  EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "op: b must be [N], got [2, 4]");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{3, 4}, "[B?, N]"}}), "op: b must be [B, N] with B = 2, got [3, 4]");
+}
+
+TEST(Checker, SizesForOutputs) {
+  for (const bool batched : {false, true}) {
+    core::Checker check("op");
+    check.shape("a", batched ? at::empty({2, 4, 5}, at::kMeta) : at::empty({4, 5}, at::kMeta), "[B?, N, F]");
+    const auto sizes = check.sizes("[B?, F, 8, N]");
+    const std::vector<int64_t> expected = batched ? std::vector<int64_t>{2, 5, 8, 4} : std::vector<int64_t>{5, 8, 4};
+    EXPECT_EQ(std::vector<c10::SymInt>(sizes.begin(), sizes.end()),
+              std::vector<c10::SymInt>(expected.begin(), expected.end()));
+  }
+}
+
+TEST(Checker, FloatingTensors) {
+  const core::Checker check("op");
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    EXPECT_NO_THROW(check.floating("a", at::empty({1}, dtype)));
+  }
+  auto error = [&](const Tensor& t) { return error_of([&] { check.floating("a", t); }); };
+  EXPECT_EQ(error(at::empty({1}, at::kInt)), "op: a must be of dtype float64, float32, float16 or bfloat16, got int32");
+  EXPECT_EQ(error(at::empty({1}, at::kBool)), "op: a must be of dtype float64, float32, float16 or bfloat16, got bool");
+  EXPECT_EQ(error(at::empty({1}, at::kFloat8_e4m3fn)),
+            "op: a must be of dtype float64, float32, float16 or bfloat16, got float8_e4m3fn");
+  EXPECT_EQ(error(at::ones({2, 2}).to_sparse()), "op: a must be a dense (strided) tensor, got layout Sparse");
+  EXPECT_EQ(error(at::ones({2, 2}).to_sparse_csr()), "op: a must be a dense (strided) tensor, got layout SparseCsr");
+  EXPECT_EQ(error({}), "op: a must be a Tensor, got an undefined Tensor");
+}
+
+TEST(Checker, DtypesAndDevicesOfTwoArguments) {
+  const core::Checker check("op");
+  const Tensor f64 = at::empty({1}, at::kDouble), f32 = at::empty({1}), f16 = at::empty({1}, at::kHalf),
+               b16 = at::empty({1}, at::kBFloat16);
+  EXPECT_NO_THROW(check.same_dtype("a", f32, "b", f32));
+  EXPECT_EQ(error_of([&] { check.same_dtype("a", f32, "b", f16); }),
+            "op: a must be of dtype float16, the dtype of b, got float32");
+  for (const auto& [a, b] : {std::pair{f64, f64}, {f32, f32}, {f16, f16}, {f32, f16}, {f32, b16}}) {
+    EXPECT_NO_THROW(check.same_or_wider_dtype("a", a, "b", b));
+  }
+  for (const auto& [a, b] : {std::pair{f64, f32}, {f32, f64}, {f16, f32}, {f16, b16}, {f64, f16}}) {
+    EXPECT_NE(error_of([&] { check.same_or_wider_dtype("a", a, "b", b); }), "no error");
+  }
+  EXPECT_EQ(error_of([&] { check.same_or_wider_dtype("a", f16, "b", b16); }),
+            "op: a must be of dtype bfloat16, the dtype of b, or float32, got float16");
+  EXPECT_NO_THROW(check.same_device("a", f32, "b", f64));
+  EXPECT_EQ(error_of([&] { check.same_device("a", f32, "b", f32.to(at::kMeta)); }),
+            "op: a must be on meta, the device of b, got cpu");
+}
+
+TEST(Checker, MasksAndOptionalArguments) {
+  const core::Checker check("op");
+  EXPECT_EQ(check.mask<3>("m", c10::List<bool>({true, false, true})), (std::array<bool, 3>{true, false, true}));
+  EXPECT_EQ(error_of([&] { check.mask<2>("m", c10::List<bool>({true})); }), "op: m must have 2 entries, got 1");
+  EXPECT_EQ(error_of([&] { check.required("a", std::nullopt, "here"); }), "op: a must be a Tensor here, got None");
+  EXPECT_EQ(error_of([&] { check.required("a", Tensor(), "here"); }), "op: a must be a Tensor here, got None");
+  EXPECT_EQ(error_of([&] { core::check_defined("op", "a", {}); }), "op: a must be a Tensor, got an undefined Tensor");
+}
+
+// ---- op.h
+
+TEST(Op, TakesTensorsOutOfArguments) {
+  const Tensor a = at::ones({1}), b = at::ones({2});
+  const auto tensors = core::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_TRUE(tensors[0].is_same(a) && tensors[1].is_same(b) && !tensors[2].defined());
+  static_assert(core::is_tensor_argument<const Tensor&> && core::is_tensor_argument<OptionalTensor>);
+  static_assert(!core::is_tensor_argument<double> && !core::is_tensor_argument<at::TensorList>);
+}
+
+TEST(Op, TurnsResultsIntoArraysAndBack) {
+  const Tensor a = at::ones({1}), b = at::ones({2});
+  static_assert(core::tensor_count<Tensor> == 1 && core::tensor_count<std::tuple<Tensor, Tensor>> == 2);
+  EXPECT_TRUE(core::to_array(a)[0].is_same(a));
+  const auto both = core::to_array(std::make_tuple(a, b));
+  EXPECT_TRUE(both[0].is_same(a) && both[1].is_same(b));
+  EXPECT_TRUE((core::from_array<Tensor, 1>({a}).is_same(a)));
+  EXPECT_TRUE(std::get<1>(core::from_array<std::tuple<Tensor, Tensor>, 2>({a, b})).is_same(b));
+  EXPECT_FALSE(core::optional({}).has_value());
+  EXPECT_TRUE(core::optional(a)->is_same(a));
+  EXPECT_EQ(core::list(std::array<bool, 2>{true, false}).vec(), (std::vector<bool>{true, false}));
+}
+
+TEST(Op, TypesDifferByName) {
+  static_assert(!std::is_same_v<core::Op<"a::f", Tensor(const Tensor&)>, core::Op<"b::f", Tensor(const Tensor&)>>);
+  static_assert(std::is_same_v<core::Op<"a::f", Tensor(const Tensor&)>, core::Op<"a::f", Tensor(const Tensor&)>>);
+  EXPECT_STREQ((core::Op<"a::f", Tensor(const Tensor&)>::name), "a::f");
+  EXPECT_NE(error_of([] { core::Op<"no::such_op", Tensor(const Tensor&)>::call(at::ones({1})); }), "no error");
+}
+
+// ---- output.h, pack.h, dtype.h, autograd.h: the small pieces
+
+TEST(Output, IsAllocatedContiguous) {
+  const Tensor like = at::empty({3, 2}, at::kHalf).t();
+  const auto outputs = core::allocate(std::array<core::Output, 2>{{{{4, 5}, like.options()}, core::left_out(like)}});
+  EXPECT_EQ(outputs[0].sizes(), at::IntArrayRef({4, 5}));
+  EXPECT_TRUE(outputs[0].is_contiguous());
+  EXPECT_EQ(outputs[0].scalar_type(), at::kHalf);
+  EXPECT_EQ(outputs[1].sizes(), at::IntArrayRef({0}));
+  EXPECT_EQ(outputs[1].scalar_type(), at::kHalf);
+}
+
+TEST(Pack, MovesItsValues) {
+  alignas(16) float from[8] = {0, 1, 2, 3, 4, 5, 6, 7}, to[8] = {};
+  core::store(to + 4, core::load<4>(from));
+  for (const auto i : c10::irange(4)) EXPECT_EQ(to[4 + i], i);
+  static_assert(alignof(core::Pack<c10::Half, 8>) == 16 && sizeof(core::Pack<c10::Half, 8>) == 16);
+}
+
+TEST(Pack, KnowsAlignment) {
+  alignas(16) float data[8] = {};
+  EXPECT_TRUE(core::is_aligned16(data, {}));
+  EXPECT_TRUE(core::is_aligned16(data, {4, 0, -8}));
+  EXPECT_FALSE(core::is_aligned16(data + 1, {}));
+  EXPECT_FALSE(core::is_aligned16(data, {4, 2}));
+  EXPECT_TRUE(core::is_aligned16<float>(nullptr, {}));
+}
+
+TEST(Dtype, VisitsTheTypeOfADtype) {
+  size_t size = 0;
+  auto visit = [&](at::ScalarType dtype) {
+    core::visit_dtype(dtype, [&]<class T>(std::type_identity<T>) { size = sizeof(T); });
+    return size;
+  };
+  EXPECT_EQ(visit(at::kDouble), 8u);
+  EXPECT_EQ(visit(at::kFloat), 4u);
+  EXPECT_EQ(visit(at::kHalf), 2u);
+  EXPECT_EQ(visit(at::kBFloat16), 2u);
+  EXPECT_NE(error_of([&] { visit(at::kInt); }), "no error");
+}
+
+TEST(Autograd, AttributesAreOwned) {
+  std::vector<c10::SymInt> sizes{2, 3};
+  std::string mode = "left";
+  struct NoFormula {};
+  const auto attributes =
+      core::attributes_of<NoFormula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
+                                     std::optional<double>(1.5), c10::List<bool>({true, false}));
+  sizes[0] = 7;
+  mode[0] = 'x';
+  EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
+                                        std::vector<bool>{true, false}));
+  EXPECT_TRUE(core::is_computed(attributes, 0));
+  EXPECT_FALSE(core::is_computed(attributes, 1));
+  EXPECT_TRUE(core::is_computed(std::make_tuple(1.5), 1));
+  static_assert(core::is_symbolic<std::vector<c10::SymInt>> && core::is_symbolic<std::optional<c10::SymInt>>);
+  static_assert(!core::is_symbolic<int64_t> && !core::is_symbolic<std::optional<double>>);
+}
+
+TEST(Autograd, AnUndefinedSumIsZero) {
+  Tensor sum;
+  core::accumulate(sum, at::ones({2}));
+  core::accumulate(sum, at::ones({2}));
+  EXPECT_TRUE(at::equal(sum, at::full({2}, 2.)));
+}
+
+// ---- whole kernels, on ops of this file: input [N], times two, in three ways of which two are wrong
+
+core::Output twice_shape(const Tensor& input) {
+  core::Checker check("twice");
+  check.floating("input", input);
+  check.shape("input", input, "[N]");
+  return {check.sizes("[N]"), input.options()};
+}
+
+template <class TheOp>
+struct Twice {
+  using Op = TheOp;
+  static constexpr std::array<core::Reads, 1> reads{};
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<Twice>&,
+                                   const std::array<bool, 1>&) {
+    return {grads[0] * 2};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<Twice>&) {
+    return {tangents[0] * 2};
+  }
+};
+
+using Good = core::Op<"core_test::twice", Tensor(const Tensor& input)>;
+using ReturnsInput = core::Op<"core_test::returns_input", Tensor(const Tensor& input)>;
+using ReturnsMemory = core::Op<"core_test::returns_memory", Tensor(const Tensor& input)>;
+
+Tensor twice(const Tensor& input) { return input + input; }
+Tensor returns_input(const Tensor& input) { return input.contiguous(); }
+Tensor returns_memory(const Tensor& input) { return input.slice(0, 0); }
+
+TORCH_LIBRARY(core_test, m) {
+  core::define<Good, twice_shape>(m, "twice(Tensor input) -> Tensor");
+  core::define<ReturnsInput, twice_shape>(m, "returns_input(Tensor input) -> Tensor");
+  core::define<ReturnsMemory, twice_shape>(m, "returns_memory(Tensor input) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(core_test, CPU, m) {
+  m.impl(Good::name, TORCH_FN(twice));
+  m.impl(ReturnsInput::name, TORCH_FN(returns_input));
+  m.impl(ReturnsMemory::name, TORCH_FN(returns_memory));
+}
+
+TORCH_LIBRARY_IMPL(core_test, Autograd, m) {
+  m.impl(Good::name, core::autograd<Twice<Good>>());
+  m.impl(ReturnsInput::name, core::autograd<Twice<ReturnsInput>>());
+  m.impl(ReturnsMemory::name, core::autograd<Twice<ReturnsMemory>>());
+}
+
+TORCH_LIBRARY_IMPL(core_test, FuncTorchBatched, m) { m.impl(Good::name, core::vmap_rows<Good, twice_shape, 0>()); }
+
+TEST(AutogradKernel, NodeIsNamedAfterItsOp) {
+  const Tensor x = at::ones({3}).requires_grad_();
+  const Tensor y = Good::call(x);
+  EXPECT_EQ(y.grad_fn()->name(), "core_test::twiceBackward");
+  y.sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 2.)));
+  EXPECT_EQ(Good::call(x.detach()).grad_fn(), nullptr);
+}
+
+TEST(AutogradKernel, RefusesAKernelThatReturnsItsInput) {
+  for (const bool requires_grad : {false, true}) {
+    const Tensor x = at::ones({3}).requires_grad_(requires_grad);
+    EXPECT_NE(error_of([&] { ReturnsInput::call(x); }).find("core_test::returns_input: a kernel returned its input"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                ReturnsMemory::call(x);
+              }).find("core_test::returns_memory: a kernel returned the memory of its input"),
+              std::string::npos);
+  }
+}
+
+TEST(Define, MetaComesFromTheShape) {
+  EXPECT_EQ(Good::call(at::ones({3}, at::kMeta)).sizes(), at::IntArrayRef({3}));
+  EXPECT_EQ(error_of([] { Good::call(at::ones({3, 3}, at::kMeta)); }), "twice: input must be [N], got [3, 3]");
+}
+
+TEST(Define, RefusesWhatHasNoKernel) {
+  auto error = [](const Tensor& t) { return error_of([&] { Good::call(t); }); };
+  EXPECT_EQ(error(at::ones({3}).to_sparse()), "twice: input must be a dense (strided) tensor, got layout Sparse");
+  EXPECT_EQ(error(at::quantize_per_tensor(at::ones({3}), 0.1, 0, at::kQUInt8)),
+            "twice: input must be of dtype float64, float32, float16 or bfloat16, got quint8");
+  EXPECT_NE(error(on_device(at::kHPU, {3})).find(", got hpu:0"), std::string::npos);
+  EXPECT_NE(error(on_device(at::kXLA, {3})).find(", got xla:0"), std::string::npos);
+}
+
+}  // namespace
