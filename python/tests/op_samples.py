@@ -180,7 +180,8 @@ class OpEntry:
     name: str  # without the namespace
     reference: Callable[..., Any]  # plain torch; runs in float64 and under every transform
     specs: tuple[Spec, ...]
-    arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests; T where a tensor goes
+    sized: Callable[[int], tuple[Any, ...]]  # arguments with that many rows; T where a tensor goes
+    arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests; likewise
     bad_inputs: tuple[BadInput, ...]
     output_like: tuple[str, ...]  # the argument that each output has its dtype from
     backward: OpEntry | None = None
@@ -213,6 +214,9 @@ class OpEntry:
 
     def sample(self, name: str, dtype: torch.dtype = torch.float64, device: str = "cpu", mixed: bool = False) -> Sample:
         return make_sample(self.spec(name), dtype, device, mixed)
+
+    def of_size(self, rows: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Sample:
+        return make_sample(Spec(f"{rows} rows", self.sized(rows)), dtype, device)
 
     def names(self, *tags: str) -> list[str]:
         return [s.name for s in self.specs if s.tag in tags]
@@ -407,6 +411,7 @@ register(
         reference=trilinear_reference,
         oracles=(trilinear_grid_sample,),
         specs=tuple(_trilinear_specs()),
+        sized=lambda n: _trilinear_args(n, f=16),
         arguments=_trilinear_arguments(),
         bad_inputs=tuple(_bad_trilinear()),
         output_like=("feats",),
@@ -418,6 +423,7 @@ register(
             name="_trilinear_backward",
             reference=trilinear_backward_reference,
             specs=tuple(_trilinear_backward_specs()),
+            sized=lambda n: _trilinear_backward_args(n, f=16),
             arguments=_trilinear_backward_arguments(),
             bad_inputs=tuple(_bad_trilinear_backward()),
             output_like=("grad", "points"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_samples import OpEntry, Sample, T, forward_ops, make_tensor
+from op_samples import OpEntry, Sample, forward_ops
 from support import (
     allocated_bytes,
     assert_close,
@@ -235,18 +235,7 @@ def test_nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
 @over_ops()
 def test_vmap_copies_nothing(entry: OpEntry) -> None:
     """Fact 5: an operand without a batch gets one at stride 0, and a batch in front is taken as it lies."""
-    spec = entry.spec(entry.names("basic")[0])
-    size, rows_, wide = 64, 50, 16
-    # The first spec's small sizes, made larger: its rows are the first dim of every tensor.
-    big = Sample(
-        spec.name,
-        tuple(
-            make_tensor(T((rows_, *a.shape[1:-1], a.shape[-1] * (1 if a.wide else wide))), torch.float64, "cpu", i)
-            if isinstance(a, T)
-            else a
-            for i, a in enumerate(spec.args)
-        ),
-    )
+    size, big = 64, entry.of_size(50)
     for alone in range(len(big.tensors)):
         in_dims = tuple(0 if i == alone else None for i in range(len(big.tensors)))
         inputs = [batched(t, size) if i == alone else t for i, t in enumerate(big.tensors)]

@@ -1,0 +1,131 @@
+"""TorchScript: script, freeze, save, load, trace; and modules that pickle."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import cppcuda
+import pytest
+import torch
+from op_samples import OpEntry, Sample, forward_ops
+from support import assert_close, over_ops, over_samples, run_python, scalar
+from torch import Tensor, nn
+
+
+class Wrapped(nn.Module):
+    """A model with the op's module inside."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+
+def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+def results(f: Callable[..., Any], sample: Sample, order: int = 2) -> list[Tensor]:
+    """Outputs and gradients, of first and second order."""
+    sample = sample.requires_grad()
+    out = f(*sample.tensors)
+    out = (out,) if isinstance(out, Tensor) else tuple(out)
+    found = [*out]
+    for _ in range(order):
+        out = torch.autograd.grad(scalar(out), sample.tensors, create_graph=True, materialize_grads=True)
+        found += out
+    return found
+
+
+@pytest.mark.capability("TorchScript")
+@over_samples("basic", entries=forward_ops())
+@pytest.mark.parametrize("freeze", [False, True])
+def test_scripted_module(entry: OpEntry, name: str, freeze: bool) -> None:
+    sample = entry.sample(name)
+    module = entry.module().eval()
+    scripted = torch.jit.script(module)
+    if freeze:
+        scripted = torch.jit.freeze(scripted)
+    assert entry.qualified_name in str(scripted.inlined_graph)
+    for _ in range(3):  # the profiling executor rewrites the graph in its first runs
+        assert_close(results(scripted, sample), results(module, sample))
+    assert_close(results(saved_and_loaded(scripted), sample), results(module, sample))
+
+
+@pytest.mark.capability("TorchScript")
+@over_samples("basic", entries=forward_ops())
+def test_scripted_function(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    assert_close(results(torch.jit.script(entry.function), sample), results(entry.function, sample))
+
+
+@pytest.mark.capability("TorchScript")
+@over_samples("basic", entries=forward_ops())
+def test_traced(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    traced = torch.jit.trace(entry.function, sample.tensors)
+    assert entry.qualified_name in str(traced.graph)
+    for _ in range(3):
+        assert_close(results(traced, sample), results(entry.function, sample))
+
+
+def script_source(entry: OpEntry) -> str:
+    """A function in TorchScript that calls the op; internal ops have no Python function to script."""
+    schema = entry.op._schema
+    arguments = ", ".join(f"{a.name}: {a.type}" for a in schema.arguments)
+    count = len(schema.returns)
+    returns = "Tensor" if count == 1 else f"Tuple[{', '.join(['Tensor'] * count)}]"
+    names = ", ".join(a.name for a in schema.arguments)
+    return f"def call({arguments}) -> {returns}:\n    return torch.ops.cppcuda.{entry.name}({names})\n"
+
+
+@pytest.mark.capability("TorchScript")
+@over_samples("basic")
+def test_called_from_torchscript(entry: OpEntry, name: str) -> None:
+    unit = torch.jit.CompilationUnit(script_source(entry))
+    sample = entry.sample(name)
+    for _ in range(3):
+        assert_close(results(sample.bind(unit.call), sample), results(sample.bind(entry.op), sample))
+
+
+@pytest.mark.capability("TorchScript")
+@over_ops(forward_ops())
+def test_scripted_module_in_another_process(entry: OpEntry, tmp_path: Any) -> None:
+    """With the library alone, without the package."""
+    sample = entry.sample(entry.names("basic")[0])
+    torch.jit.script(entry.module()).save(tmp_path / "module.pt")
+    torch.save((sample.tensors, entry.op(*sample.tensors)), tmp_path / "values.pt")
+    run_python(
+        """
+import sys, torch
+library, folder = sys.argv[1:]
+torch.ops.load_library(library)
+tensors, expected = torch.load(folder + "/values.pt")
+assert torch.equal(torch.jit.load(folder + "/module.pt")(*tensors), expected)
+assert "cppcuda" not in sys.modules
+""",
+        cppcuda.library_path(),
+        tmp_path,
+    )
+
+
+@over_ops(forward_ops())
+def test_modules_pickle_and_copy(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0])
+    for module in (entry.module(), Wrapped(entry.module())):
+        for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            call = other.inner if isinstance(other, Wrapped) else other
+            assert torch.equal(call(*sample.tensors), entry.op(*sample.tensors))
+    assert repr(entry.module()) == f"{type(entry.module()).__name__}()"
+
+
+@over_ops()
+def test_graph_is_copyable(entry: OpEntry) -> None:
+    """Outputs that are part of a graph pickle their values, as torch's own do."""
+    sample = entry.sample(entry.names("basic")[0])
+    out = entry.op(*sample.args)
+    assert_close(pickle.loads(pickle.dumps(out)), out)

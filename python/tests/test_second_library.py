@@ -1,0 +1,315 @@
+"""Ops of somebody else on the same core (cpp_tests/second_library), beside cppcuda in one process.
+
+Their formulas are named as those of cppcuda are; they have the arguments and outputs that trilinear has not: a float,
+sizes, a string, an optional number, a derivative that reads outputs, two outputs of which one may be unused.
+
+CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo import compiled_autograd
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
+if not LIBRARY:
+    pytest.skip("CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)", allow_module_level=True)
+torch.ops.load_library(LIBRARY)
+second = torch.ops.second
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+def crop_or_pad(x: Tensor, size: int, side: str = "right", gain: float | None = None) -> Tensor:
+    change = size - x.shape[-1]
+    return torch.nn.functional.pad(x, (change, 0) if side == "left" else (0, change)) * (1.0 if gain is None else gain)
+
+
+def first_times_sum(feats: Tensor, points: Tensor) -> Tensor:
+    return points[..., :1] * feats.sum(-2)
+
+
+def first_times_sum_backward(grad: Tensor, feats: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    by_first = (grad * feats.sum(-2)).sum(-1, keepdim=True)
+    return (points[..., :1] * grad).unsqueeze(-2).expand_as(feats), torch.nn.functional.pad(by_first, (0, 2))
+
+
+def interpolate(feats: Tensor, points: Tensor) -> Tensor:
+    u, v, w = ((points + 1) / 2).unsqueeze(-1).unbind(-2)
+    weights = [
+        a * b * c for a in (1 - u, u) for b in (1 - v, v) for c in (1 - w, w)
+    ]  # [..., 1] each, in the order of the corners
+    return sum(weights[c] * feats[..., c, :] for c in range(8))
+
+
+Function = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    function: Function
+    reference: Function
+    shapes: tuple[tuple[int, ...], ...]
+
+    def inputs(self, rows: int = 3, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+        """Of the shapes, with the first dim replaced."""
+        return tuple(torch.rand(rows, *s[1:], dtype=dtype).requires_grad_() for s in self.shapes)
+
+
+X = (3, 4)
+FEATS, POINTS, OUT = (3, 8, 2), (3, 3), (3, 2)
+CASES = [
+    Case("scale", lambda x: second.scale(x, -1.5), lambda x: x * -1.5, (X,)),
+    Case("exp", second.exp, torch.exp, (X,)),
+    Case("crop", lambda x: second.crop_or_pad(x, [3]), lambda x: crop_or_pad(x, 3), (X,)),
+    Case("pad", lambda x: second.crop_or_pad(x, [6]), lambda x: crop_or_pad(x, 6), (X,)),
+    Case("crop to half", lambda x: second.crop_or_pad(x, [x.shape[0]]), lambda x: crop_or_pad(x, x.shape[0]), (X,)),
+    Case(
+        "pad left with gain",
+        lambda x: second.crop_or_pad(x, [7], "left", 2.5),
+        lambda x: crop_or_pad(x, 7, "left", 2.5),
+        (X,),
+    ),
+    Case("sincos", second.sincos, lambda x: (x.sin(), x.cos()), (X,)),
+    Case("sine only", lambda x: second.sincos(x)[0], torch.sin, (X,)),
+    Case("cosine only", lambda x: second.sincos(x)[1], torch.cos, (X,)),
+    Case("sincos backward", second._sincos_backward, lambda a, b, s, c: a * c - b * s, (X, X, X, X)),
+    Case("of sine only", lambda a, s, c: second._sincos_backward(a, None, s, c), lambda a, s, c: a * c, (X, X, X)),
+    Case("of cosine only", lambda b, s, c: second._sincos_backward(None, b, s, c), lambda b, s, c: -b * s, (X, X, X)),
+    Case("second trilinear", second.trilinear, first_times_sum, (FEATS, POINTS)),
+    Case(
+        "second trilinear backward",
+        lambda g, x, p: second._trilinear_backward(g, x, p, [True, True]),
+        first_times_sum_backward,
+        (OUT, FEATS, POINTS),
+    ),
+    Case("cppcuda trilinear", torch.ops.cppcuda.trilinear, interpolate, (FEATS, POINTS)),
+    Case(
+        "all in a row",
+        lambda x: second.scale(second.sincos(second.crop_or_pad(second.exp(x), [5]))[0], 0.5) + 1,
+        lambda x: crop_or_pad(x.exp(), 5).sin() * 0.5 + 1,
+        (X,),
+    ),
+]
+over_cases = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+
+
+def as_tuple(out: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (out,) if isinstance(out, Tensor) else tuple(out)
+
+
+def scalar(out: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """A function of all entries whose derivatives of every order depend on them."""
+    return sum((t.cos() * torch.arange(1, t.numel() + 1).view_as(t)).sum() for t in as_tuple(out))
+
+
+def assert_same(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@over_cases
+def test_values(case: Case) -> None:
+    inputs = case.inputs()
+    assert_same(as_tuple(case.function(*inputs)), as_tuple(case.reference(*inputs)))
+
+
+@over_cases
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_dtypes(case: Case, dtype: torch.dtype) -> None:
+    inputs = case.inputs(dtype=dtype)
+    out = as_tuple(case.function(*inputs))
+    expected = as_tuple(case.reference(*(t.double() for t in inputs)))
+    for actual, wanted in zip(out, expected, strict=True):
+        assert actual.dtype == dtype
+        torch.testing.assert_close(actual.double(), wanted, rtol=4 * torch.finfo(dtype).eps, atol=0.05)
+
+
+@over_cases
+def test_gradcheck(case: Case) -> None:
+    inputs = case.inputs()
+    torch.autograd.gradcheck(
+        case.function, inputs, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+    )
+    torch.autograd.gradgradcheck(case.function, inputs, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+@over_cases
+def test_torch_func(case: Case) -> None:
+    inputs = tuple(t.detach() for t in case.inputs())
+    tangents = tuple(torch.randn_like(t) for t in inputs)
+    arguments = tuple(range(len(inputs)))
+
+    def results(function: Function) -> list[object]:
+        def value(*args: Tensor) -> Tensor:
+            return scalar(function(*args))
+
+        batched = tuple(torch.stack([t, t * 0.5]) for t in inputs)
+        return [
+            grad(value, arguments)(*inputs),
+            as_tuple(jvp(function, inputs, tangents)[1]),
+            vjp(value, *inputs)[1](torch.ones((), dtype=torch.float64)),
+            jacrev(value, arguments)(*inputs),
+            jacfwd(value, arguments)(*inputs),
+            hessian(value)(*inputs),
+            vmap(grad(value, arguments))(*batched),
+            grad(lambda *args: vmap(value)(*args).sum(), arguments)(*batched),
+            vmap(vmap(value), in_dims=1, out_dims=0)(*(torch.stack([b, b.sin()]) for b in batched)),
+            vmap(value, in_dims=(0, *(None for _ in inputs[1:])))(batched[0], *inputs[1:]),
+            # grad over jvp over grad
+            grad(lambda *args: scalar(jvp(grad(value, arguments), args, tangents)[1]), arguments)(*inputs),
+            hessian(lambda x: scalar(grad(value)(x, *inputs[1:])))(inputs[0]),
+        ]
+
+    for actual, expected in zip(results(case.function), results(case.reference), strict=True):
+        assert_same(actual, expected)
+
+
+def test_one_vmapped_call_is_one_kernel_call() -> None:
+    x = torch.rand(3, 4)
+    with torch.profiler.profile() as profile:
+        vmap(vmap(lambda x: second.sincos(x)[0]))(torch.rand(5, 6, 3, 4))
+        jacrev(second.exp)(x)
+    calls = {e.key: e.count for e in profile.key_averages()}
+    assert calls["second::sincos"] <= 4  # one per key and level that it passes
+    assert calls["second::exp"] == 1
+
+
+OPCHECK = [
+    (second.scale, ((3, 4),), lambda x: (x, 2.0)),
+    (second.exp, ((3, 4),), lambda x: (x,)),
+    (second.crop_or_pad, ((3, 4),), lambda x: (x, [6])),
+    (second.crop_or_pad, ((2, 3, 4),), lambda x: (x, [2], "left", 0.5)),
+    (second.sincos, ((3, 4),), lambda x: (x,)),
+    (second._sincos_backward, (X, X, X, X), lambda *t: t),
+    (second._sincos_backward, (X, X, X), lambda a, s, c: (a, None, s, c)),
+    (second._sincos_backward, (X, X, X), lambda b, s, c: (None, b, s, c)),
+    (second.trilinear, (FEATS, POINTS), lambda *t: t),
+    (second._trilinear_backward, (OUT, FEATS, POINTS), lambda *t: (*t, [True, True])),
+    (second._trilinear_backward, (OUT, POINTS), lambda g, p: (g, None, p, [True, False])),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "arguments"), OPCHECK, ids=[f"{o[0]._qualified_op_name}-{i}" for i, o in enumerate(OPCHECK)]
+)
+def test_opcheck(op: object, shapes: tuple[tuple[int, ...], ...], arguments: Callable[..., tuple[object, ...]]) -> None:
+    inputs = [torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    torch.library.opcheck(op.default, arguments(*inputs))
+
+
+def outputs_and_gradients(function: Function, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    out = as_tuple(function(*inputs))
+    return [*out, *torch.autograd.grad(scalar(out), inputs)]
+
+
+@over_cases
+def test_compile(case: Case) -> None:
+    compiled = torch.compile(case.function, fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows in (3, 5):
+        inputs = case.inputs(rows)
+        assert_same(outputs_and_gradients(compiled, inputs), outputs_and_gradients(case.function, inputs))
+
+
+@contextmanager
+def recorded_compiled_autograd() -> Iterator[list[torch.fx.GraphModule]]:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule) -> Callable[..., object]:
+        graphs.append(graph)
+        return torch.compile(graph, fullgraph=True, dynamic=True, backend="aot_eager")
+
+    compiled_autograd.reset()
+    with compiled_autograd._enable(compiler):
+        yield graphs
+
+
+@over_cases
+def test_compiled_autograd(case: Case) -> None:
+    samples = [case.inputs(rows) for rows in (2, 3, 5, 7)]
+    expected = [outputs_and_gradients(case.function, s) for s in samples]
+    with recorded_compiled_autograd() as graphs:
+        actual = [outputs_and_gradients(case.function, s) for s in samples]
+    assert_same(actual, expected)
+    assert len(graphs) == 1
+
+
+def test_compiled_autograd_of_sizes() -> None:
+    """The sizes that a node owns are symbols in the graph: one graph serves all of them."""
+    sizes = [(4, 6), (6, 4), (5, 9), (9, 5), (7, 3)]
+
+    def run(size: tuple[int, int]) -> Tensor:
+        x = torch.linspace(0, 1, 3 * size[0], dtype=torch.float64).view(3, -1).requires_grad_()
+        return torch.autograd.grad(scalar(second.crop_or_pad(x, [size[1]])), x)[0]
+
+    expected = [run(s) for s in sizes]
+    with recorded_compiled_autograd() as graphs:
+        assert_same([run(s) for s in sizes], expected)
+    assert len(graphs) == 1
+
+
+def test_compiled_autograd_tells_attributes_apart() -> None:
+    x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
+
+    def gradients() -> list[Tensor]:
+        outputs = [second.scale(x, f) for f in (2.0, 3.0, 2.0)]
+        outputs += [second.crop_or_pad(x, [6], side) for side in ("left", "right")]
+        outputs += [second.crop_or_pad(x, [6], "left", gain) for gain in (None, 1.5, 2.5)]
+        return [torch.autograd.grad(scalar(out), x)[0] for out in outputs]
+
+    expected = gradients()
+    with recorded_compiled_autograd():
+        assert_same(gradients(), expected)
+
+
+def test_compiled_autograd_of_both_libraries() -> None:
+    """Fact 15: nodes of one name, with formulas of one name, in one graph and one after the other."""
+    feats = torch.rand(FEATS, dtype=torch.float64, requires_grad=True)
+    points = torch.rand(POINTS, dtype=torch.float64, requires_grad=True)
+    ours, theirs = torch.ops.cppcuda.trilinear, second.trilinear
+    functions = [
+        ours,
+        theirs,
+        lambda f, p: (ours(f, p), theirs(f, p)),
+        lambda f, p: ours(f, p) * theirs(f, p),
+    ]
+
+    def results() -> list[Tensor]:
+        all_results = []
+        for function in functions:
+            first = torch.autograd.grad(scalar(function(feats, points)), (feats, points), create_graph=True)
+            all_results += [*first, *torch.autograd.grad(scalar(first), (feats, points))]
+        return all_results
+
+    expected = results()
+    assert not torch.allclose(expected[0], expected[4])
+    with recorded_compiled_autograd():
+        # Compiled autograd makes no graph of its own results: second order starts from an eager first order.
+        for function in functions:
+            values = scalar(function(feats, points))
+            wanted = torch.autograd.grad(values, (feats, points), retain_graph=True)
+            assert_same(wanted, tuple(expected[:2]))
+            del expected[:4]
+
+
+def test_output_that_is_read_is_protected() -> None:
+    x = torch.rand(3, 4, requires_grad=True)
+    out = second.exp(x)
+    out.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_errors_name_the_op_of_this_library() -> None:
+    with pytest.raises(RuntimeError, match=r"^scale: input must be \[N, F\] or \[B, N, F\], got \[3\]"):
+        second.scale(torch.rand(3), 1.0)
+    with pytest.raises(RuntimeError, match=r"^crop_or_pad: side must be 'left' or 'right', got 'up'"):
+        second.crop_or_pad(torch.rand(3, 4), [2], "up")
