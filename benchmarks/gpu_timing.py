@@ -10,6 +10,7 @@ Without a GPU the same code runs on the CPU, Triton's kernels interpreted: that 
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 import time
@@ -39,7 +40,8 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on, read from the machine."""
     record: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _output_of("git", "rev-parse", "HEAD").strip() or None,
+        # A copy of the files alone does not know its commit.
+        "commit": os.environ.get("CPPCUDA_COMMIT") or _output_of("git", "rev-parse", "HEAD").strip() or None,
         "uncommitted_changes": bool(_output_of("git", "status", "--porcelain", "--untracked-files=no").strip()),
         "torch": torch.__version__,
         "triton": triton.__version__,
