@@ -132,7 +132,7 @@ def outputs_of(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def computed(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """What output_mask leaves out comes as an empty tensor of one dim."""
-    return tuple(t for t in outputs_of(result) if t.shape != (0,))
+    return tuple(t for t in outputs_of(result) if t.dim() != 1 or t.shape[0] != 0)
 
 
 def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:

@@ -1,0 +1,244 @@
+"""What CMake decides about torch and CUDA, and that it says why. Configures only; nothing is built."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+if not (ROOT / "CMakeLists.txt").is_file():
+    pytest.skip("not in a source tree", allow_module_level=True)
+
+TORCH = Path(torch.__file__).parent
+RELEASE = torch.__version__.split("+")[0]
+CUDA = torch.version.cuda
+MAJOR = CUDA.split(".")[0] if CUDA else ""
+RELEASE_ARCHITECTURES = "75-real;80-real;86-real;89-real;90-real;100-real;120"
+
+# Beside the interpreter, or the one that its environment was made from.
+_FOLDERS = [str(Path(sys.executable).parent), str(Path(sys.base_prefix) / "bin"), os.environ.get("PATH", "")]
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join(_FOLDERS))
+    if not found:
+        pytest.skip(f"no {name}")
+    return found
+
+
+def nvcc_of_this_torch() -> str:
+    candidates = [
+        os.environ.get("CUDACXX"),
+        TORCH.parent / f"nvidia/cu{MAJOR}/bin/nvcc",
+        shutil.which("nvcc"),
+        "/usr/local/cuda/bin/nvcc",
+    ]
+    for nvcc in candidates:
+        if CUDA and nvcc and Path(nvcc).exists():
+            text = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+            if f"release {MAJOR}." in text:
+                return str(nvcc)
+    pytest.skip(f"no nvcc of CUDA {MAJOR}" if CUDA else "this torch is a CPU build")
+
+
+@dataclass
+class Configured:
+    succeeded: bool
+    text: str  # in one line: CMake breaks the lines of its errors
+
+    @property
+    def cuda(self) -> str:
+        """The line that says what was chosen and why."""
+        assert self.succeeded, self.text
+        (line,) = re.findall(r"-- cppcuda: CUDA (\w+ \(.*?\)) --", self.text)
+        return line
+
+    @property
+    def error(self) -> str:
+        assert not self.succeeded, self.text
+        return self.text
+
+
+@dataclass
+class Configure:
+    """cmake on this source tree, in an environment in which no CUDA toolkit shows but those that are named."""
+
+    folder: Path
+    runs: list[Configured] = field(default_factory=list)
+
+    def __call__(self, torch_dir: Path, *options: str, **variables: str) -> Configured:
+        hidden = ("CUDA_HOME", "CUDA_PATH", "CUDACXX", "CUDAARCHS", "TORCH_CUDA_ARCH_LIST", "CMAKE_PREFIX_PATH")
+        environment = {k: v for k, v in os.environ.items() if k not in hidden}
+        path = [p for p in environment.get("PATH", "").split(os.pathsep) if "cuda" not in p]
+        environment.update(variables, PATH=os.pathsep.join(path))
+        command = [tool("cmake"), "-S", str(ROOT), "-B", str(self.folder / f"build{len(self.runs)}"), "-G", "Ninja"]
+        command += [f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DCPPCUDA_TORCH_DIR={torch_dir}"]
+        # Found by a search of fixed folders otherwise; NOTFOUND would search again.
+        command += ["-DCPPCUDA_SYSTEM_NVCC=/nonexistent/nvcc", *options]
+        run = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        self.runs.append(Configured(run.returncode == 0, " ".join(run.stdout.split())))
+        return self.runs[-1]
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Configure:
+    return Configure(tmp_path)
+
+
+def look_alike(site: Path, version: str, cuda: str | None, *, with_cuda_libraries: bool) -> Path:
+    """A folder as pip makes one: torch, and the CUDA runtime beside it, without nvcc."""
+    folder = site / "torch"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "include").symlink_to(TORCH / "include")
+    for library in (TORCH / "lib").iterdir():
+        if with_cuda_libraries or "cuda" not in library.name:
+            (folder / "lib" / library.name).symlink_to(library)
+    (folder / "version.py").write_text(f"from typing import Optional\n__version__ = '{version}'\ncuda = {cuda!r}\n")
+    if cuda:
+        runtime = site / f"nvidia/cu{cuda.split('.')[0]}/lib"
+        runtime.mkdir(parents=True)
+        (runtime / f"libcudart.so.{cuda.split('.')[0]}").touch()
+    return folder
+
+
+@pytest.fixture
+def cpu_torch(tmp_path: Path) -> Path:
+    return look_alike(tmp_path / "cpu", f"{RELEASE}+cpu", None, with_cuda_libraries=False)
+
+
+@pytest.fixture
+def cuda_torch(tmp_path: Path) -> Path:
+    """CUDA 13.1, without an nvcc."""
+    return look_alike(tmp_path / "cuda", f"{RELEASE}+cu131", "13.1", with_cuda_libraries=True)
+
+
+def fake_nvcc(folder: Path, release: str) -> Path:
+    nvcc = folder / f"fake-{release}" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.99'\n")
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+# ---------------------------------------------------------------- the four cases
+
+
+def test_cuda_torch_with_toolkit(configure: Configure) -> None:
+    nvcc = nvcc_of_this_torch()
+    on = configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="8.0 9.0+PTX").cuda
+    assert re.fullmatch(rf"on \(nvcc {MAJOR}\.\d+: {re.escape(nvcc)}; architectures 80-real;90\)", on)
+
+
+def test_cuda_torch_without_toolkit(configure: Configure, cuda_torch: Path) -> None:
+    assert configure(cuda_torch).cuda == (
+        "off (torch is built for CUDA 13.1, and no nvcc of CUDA 13 was found "
+        "(pip install 'cuda-toolkit[nvcc,cccl]==13.1.*' brings one))"
+    )
+
+
+def test_cpu_torch_with_toolkit(configure: Configure, cpu_torch: Path, tmp_path: Path) -> None:
+    off = configure(cpu_torch, CUDACXX=str(fake_nvcc(tmp_path, "13.1"))).cuda
+    assert off == f"off (torch {RELEASE}+cpu is a CPU build)"
+
+
+def test_cpu_torch_without_toolkit(configure: Configure, cpu_torch: Path) -> None:
+    assert configure(cpu_torch).cuda == f"off (torch {RELEASE}+cpu is a CPU build)"
+
+
+# ---------------------------------------------------------------- which nvcc
+
+
+def test_nvcc_of_site_packages(configure: Configure) -> None:
+    nvcc_of_this_torch()
+    own = TORCH.parent / f"nvidia/cu{MAJOR}/bin/nvcc"
+    if not own.is_file():
+        pytest.skip("nvcc is not among the interpreter's packages")
+    on = configure(TORCH, "-DCMAKE_CUDA_ARCHITECTURES=90-real", TORCH_CUDA_ARCH_LIST="8.0").cuda
+    assert re.fullmatch(rf"on \(nvcc {MAJOR}\.\d+: {re.escape(str(own))}; architectures 90-real\)", on)
+
+
+def test_nvcc_of_another_major_version(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
+    nvcc = fake_nvcc(tmp_path, "12.4")
+    off = configure(cuda_torch, CUDACXX=str(nvcc)).cuda
+    assert off.startswith(
+        f"off (torch is built for CUDA 13.1, and no nvcc of CUDA 13 was found; {nvcc} is not of CUDA 13 (pip install"
+    )
+
+
+def test_missing_cuda_runtime(configure: Configure, tmp_path: Path) -> None:
+    folder = look_alike(tmp_path / "odd", f"{RELEASE}+cu991", "99.1", with_cuda_libraries=True)
+    (tmp_path / "odd/nvidia/cu99/lib/libcudart.so.99").unlink()
+    off = configure(folder, CUDACXX=str(fake_nvcc(tmp_path, "99.1"))).cuda
+    assert off == f"off (the CUDA runtime that torch {RELEASE}+cu991 needs was not found)"
+
+
+# ---------------------------------------------------------------- CPPCUDA_WITH_CUDA
+
+
+def test_on_fails_with_the_reason(configure: Configure, cuda_torch: Path, cpu_torch: Path) -> None:
+    error = configure(cuda_torch, "-DCPPCUDA_WITH_CUDA=ON").error
+    assert "cppcuda: CPPCUDA_WITH_CUDA=ON, but torch is built for CUDA 13.1, and no nvcc of CUDA 13 was found" in error
+    error = configure(cpu_torch, "-DCPPCUDA_WITH_CUDA=ON").error
+    assert f"cppcuda: CPPCUDA_WITH_CUDA=ON, but torch {RELEASE}+cpu is a CPU build" in error
+
+
+def test_off(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
+    off = configure(cuda_torch, "-DCPPCUDA_WITH_CUDA=OFF", CUDACXX=str(fake_nvcc(tmp_path, "13.1"))).cuda
+    assert off == "off (CPPCUDA_WITH_CUDA=OFF)"
+
+
+# ---------------------------------------------------------------- architectures
+
+
+@pytest.mark.parametrize(
+    ("variables", "architectures"),
+    [({}, RELEASE_ARCHITECTURES), ({"TORCH_CUDA_ARCH_LIST": "7.5;9.0a;12.0+PTX"}, "75-real;90a-real;120")],
+    ids=["release", "list"],
+)
+def test_architectures(configure: Configure, variables: dict[str, str], architectures: str) -> None:
+    on = configure(TORCH, CUDACXX=nvcc_of_this_torch(), **variables).cuda
+    assert on.endswith(f"; architectures {architectures})")
+
+
+@pytest.mark.parametrize("entry", ["Ampere", "80", "9.0+ptx"])
+def test_architectures_that_are_none(configure: Configure, cuda_torch: Path, tmp_path: Path, entry: str) -> None:
+    nvcc = str(fake_nvcc(tmp_path, "13.1"))
+    error = configure(cuda_torch, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST=f"8.0 {entry}").error
+    assert f"TORCH_CUDA_ARCH_LIST must hold entries such as 8.0 or 9.0+PTX, got '{entry}'" in error
+
+
+# ---------------------------------------------------------------- which torch
+
+
+def test_libtorch_archive(configure: Configure, cpu_torch: Path) -> None:
+    (cpu_torch / "version.py").unlink()
+    (cpu_torch / "build-version").write_text(f"{RELEASE}+cpu\n")
+    run = configure(cpu_torch)
+    assert run.cuda == f"off (torch {RELEASE}+cpu is a CPU build)"
+    assert f"torch {RELEASE}+cpu in {cpu_torch}" in run.text
+    (cpu_torch / "build-version").write_text(f"{RELEASE}+cu991\n")
+    assert configure(cpu_torch).cuda == f"off (the CUDA runtime that torch {RELEASE}+cu991 needs was not found)"
+
+
+@pytest.mark.parametrize("options", [(), ("-DCPPCUDA_BUILD_TESTS=ON",)], ids=["library", "tests"])
+def test_torch_of_the_interpreter(configure: Configure, options: Sequence[str]) -> None:
+    # An empty folder is no folder: the interpreter is asked.
+    run = configure(Path(), "-DCPPCUDA_TORCH_DIR=", f"-DPython3_EXECUTABLE={sys.executable}", *options)
+    assert run.succeeded and f"torch {torch.__version__} in {TORCH}" in run.text
+
+
+def test_no_torch(configure: Configure, tmp_path: Path, cpu_torch: Path) -> None:
+    assert f"cppcuda: no torch found (looked in '{tmp_path}')" in configure(tmp_path).error
+    (cpu_torch / "version.py").unlink()
+    assert f"cppcuda: cannot tell the version of the torch in '{cpu_torch}'" in configure(cpu_torch).error

@@ -1,0 +1,161 @@
+"""Loading: the library with and without the package, a second copy, another torch (fact 22)."""
+
+import re
+import shutil
+from pathlib import Path
+
+import cppcuda
+import pytest
+import torch
+from op_samples import OPS, forward_ops
+from support import run_python
+
+PACKAGE = Path(cppcuda.__file__).parent
+
+
+def copy_of_package(folder: Path, *, torch_version: str | None = None, cuda: str | None = None) -> Path:
+    """The Python files alone, in a folder for sys.path; what they say they were built with may be replaced."""
+    package = folder / "cppcuda"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "lib", "include"))
+    build = package / "_build.py"
+    text = build.read_text()
+    if torch_version:
+        text = re.sub(r'TORCH_VERSION = ".*"', f'TORCH_VERSION = "{torch_version}"', text)
+    if cuda:
+        text = re.sub(r"CUDA: str \| None = .*", f'CUDA: str | None = "{cuda}"', text)
+    build.write_text(text)
+    return package
+
+
+IMPORT_FAILS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+try:
+    import cppcuda
+except ImportError as error:
+    print(error)
+else:
+    raise SystemExit("imported")
+"""
+
+
+def test_library_path() -> None:
+    path = cppcuda.library_path()
+    assert path.is_absolute() and path.is_file()
+    assert str(path) == torch.ops.cppcuda._library_path()
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "cppcuda" in line}
+    assert [Path(m) for m in mapped if m.endswith("libcppcuda.so")] == [path.resolve()]
+
+
+def test_cmake_prefix_path() -> None:
+    assert list(cppcuda.cmake_prefix_path().rglob("cppcuda-config.cmake"))
+
+
+def test_every_op_is_in_the_table() -> None:
+    """An op without an entry would be in no test."""
+    names = {n.split("::")[1] for n in torch._C._dispatch_get_all_op_names() if n.startswith("cppcuda::")}
+    assert names - {"_library_path"} == {e.name for e in OPS}
+    assert set(cppcuda.functional.__all__) == {e.function.__name__ for e in forward_ops()}
+
+
+@pytest.mark.parametrize("entry", OPS, ids=lambda e: e.name)
+def test_every_key_has_a_kernel(entry) -> None:
+    keys = {"CPU", "Meta", "Autograd", "FuncTorchBatched"}
+    if cppcuda._build.CUDA:
+        keys.add("CUDA")
+    if entry.backward:
+        keys |= {"AutocastCPU", "AutocastCUDA"}
+    missing = {k for k in keys if not torch._C._dispatch_has_kernel_for_dispatch_key(entry.qualified_name, k)}
+    assert not missing
+    assert torch.Tag.pt2_compliant_tag in entry.op.tags
+
+
+def test_library_without_the_package() -> None:
+    run_python(
+        """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+feats, points = torch.randn(4, 8, 2, requires_grad=True), torch.zeros(4, 3)
+out = torch.ops.cppcuda.trilinear(feats, points)
+torch.testing.assert_close(out, feats.mean(1))
+out.sum().backward()
+torch.testing.assert_close(feats.grad, torch.full_like(feats, 1 / 8))
+assert "cppcuda" not in sys.modules
+""",
+        cppcuda.library_path(),
+    )
+
+
+def test_library_loaded_twice_is_loaded_once() -> None:
+    run_python(
+        """
+import sys, warnings, torch
+warnings.simplefilter("error", UserWarning)
+torch.ops.load_library(sys.argv[1])
+torch.ops.load_library(sys.argv[1])
+import cppcuda
+torch.ops.load_library(cppcuda.library_path())
+""",
+        cppcuda.library_path(),
+    )
+
+
+def test_second_copy_is_not_loaded(tmp_path: Path) -> None:
+    """It would abort the process: an operator is registered only once."""
+    copy = tmp_path / "libcppcuda.so"
+    shutil.copy(cppcuda.library_path(), copy)
+    run_python(
+        """
+import sys, warnings, torch
+torch.ops.load_library(sys.argv[1])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import cppcuda
+messages = [str(w.message) for w in caught if "cppcuda" in str(w.message)]
+assert len(messages) == 1 and sys.argv[1] in messages[0] and sys.argv[2] in messages[0], messages
+assert str(cppcuda.library_path()) == sys.argv[1]
+cppcuda.functional.trilinear(torch.zeros(1, 8, 1), torch.zeros(1, 3))
+""",
+        copy,
+        cppcuda.library_path(),
+    )
+
+
+def test_import_with_another_torch(tmp_path: Path) -> None:
+    copy_of_package(tmp_path, torch_version="2.3.1+cu118")
+    done = run_python(IMPORT_FAILS, tmp_path)
+    message = done.stdout
+    assert "built with torch 2.3.1+cu118" in message
+    assert torch.__version__ in message
+    assert "pip install --no-build-isolation" in message
+    assert "undefined symbol" not in message + done.stderr
+
+
+def test_import_with_torch_for_another_cuda(tmp_path: Path) -> None:
+    copy_of_package(tmp_path, torch_version=f"{torch.__version__.split('+')[0]}+cu118", cuda="11.8")
+    message = run_python(IMPORT_FAILS, tmp_path).stdout
+    assert "+cu118" in message and torch.__version__ in message
+
+
+def test_another_patch_release_is_the_same_torch(tmp_path: Path) -> None:
+    """The check passes; the copy has no library, which is the next thing that is said."""
+    major_minor = ".".join(torch.__version__.split(".")[:2])
+    package = copy_of_package(tmp_path, torch_version=f"{major_minor}.99")
+    message = run_python(IMPORT_FAILS, tmp_path).stdout
+    assert f"{package / 'lib' / 'libcppcuda.so'} is missing" in message
+    assert "pip install" in message
+
+
+def test_import_is_all_it_takes_from_any_folder(tmp_path: Path) -> None:
+    done = run_python("import cppcuda; print(cppcuda.library_path())", cwd=tmp_path)
+    assert Path(done.stdout.strip()).samefile(cppcuda.library_path())
+
+
+def test_public_names() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", cppcuda.__version__)
+    for name in cppcuda.__all__:
+        assert hasattr(cppcuda, name)
+    for entry in forward_ops():
+        assert entry.function.__doc__ and entry.module.__doc__
+        assert set(entry.function.__annotations__) == {*entry.argument_names, "return"}
+    assert (PACKAGE / "py.typed").is_file()
