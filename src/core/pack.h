@@ -21,6 +21,13 @@ C10_HOST_DEVICE Pack<T, N> load(const T* from) {
 
 template <int N, class T>
 C10_HOST_DEVICE void store(T* to, const Pack<T, N>& pack) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(pack) == 16) {
+    // As one value: the compiler may store a struct of 16-bit members in pieces.
+    *reinterpret_cast<uint4*>(to) = __builtin_bit_cast(uint4, pack);
+    return;
+  }
+#endif
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 

@@ -23,6 +23,17 @@ inline Rows make_rows(const Tensor& points, std::initializer_list<RowStride> str
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
 
+// Calls f with the types of feats (or grad) and points: the same, or 16 bits and float.
+template <class F>
+void visit_dtypes(const Tensor& feats, const Tensor& points, F f) {
+  core::visit_dtype(feats.scalar_type(), [&]<class T>(std::type_identity<T> t) {
+    if constexpr (sizeof(T) == 2) {
+      if (points.scalar_type() == at::kFloat) return f(t, std::type_identity<float>{});
+    }
+    f(t, t);
+  });
+}
+
 template <class Run>
 Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
   Tensor out = core::allocate(forward_shape(feats, points));
@@ -40,9 +51,7 @@ Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
                             .feats_feature = feats.stride(-1),
                             .points_coordinate = points.stride(-1)});
   };
-  core::visit_dtype(feats.scalar_type(), [&](auto t) {
-    points.scalar_type() == feats.scalar_type() ? call(t, t) : call(t, std::type_identity<float>{});
-  });
+  visit_dtypes(feats, points, call);
   return out;
 }
 
@@ -74,9 +83,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
                              .points_coordinate = points.stride(-1)});
   };
   if (need_feats || need_points) {
-    core::visit_dtype(grad.scalar_type(), [&](auto t) {
-      points.scalar_type() == grad.scalar_type() ? call(t, t) : call(t, std::type_identity<float>{});
-    });
+    visit_dtypes(grad, points, call);
   }
   return {grad_feats, grad_points};
 }

@@ -62,11 +62,11 @@ __global__ void __launch_bounds__(threads_per_block, 2) backward_kernel(Backward
     const P* point = p.points + p.points_rows.offset(p.rows, row);
     const Voxel<A> voxel(point[0], point[p.points_coordinate], point[2 * p.points_coordinate]);
     const T* grad_row = p.grad + p.grad_rows.offset(p.rows, row);
+    const T* feats = POINTS ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
     A by_coordinate[3] = {};
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
       const auto grad = load_features<N>(grad_row, f, p.grad_feature);
       if constexpr (POINTS) {
-        const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
         core::Pack<T, N> corner[8];
 #pragma unroll
         for (int c = 0; c < 8; ++c) corner[c] = load_features<N>(feats + c * p.feats_corner, f, p.feats_feature);
