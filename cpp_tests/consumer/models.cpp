@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
   // A list of (feats, points, expected, expected gradient of feats).
   std::ifstream file(folder + "/examples.pt", std::ios::binary);
   const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
-  const auto examples = torch::jit::pickle_load(bytes).toListRef();
+  const auto loaded = torch::jit::pickle_load(bytes);
+  const auto examples = loaded.toListRef();
   TORCH_CHECK(examples.size() > 1);
   for (const auto& example : examples) {
     const auto& tuple = example.toTupleRef().elements();

@@ -47,10 +47,11 @@ if grep -n 'warning:' "$temp/build.log"; then fail "the headers of cppcuda cause
 
 say "run"
 cd "$temp/build"
-clean ./calls
-clean ./models "$temp/models"
-clean ./includes_only
-clean ./links_only
+run() { clean "./$@" || fail "$1 failed"; }
+run calls
+run models "$temp/models"
+run includes_only
+run links_only
 
 for binary in calls models includes_only links_only "$prefix/lib/libcppcuda.so"; do
   needed=$(clean ldd "$binary")
