@@ -15,6 +15,7 @@ from pathlib import Path
 import cppcuda
 import hypothesis
 import pytest
+import setuptools  # noqa: F401  (it must come before distutils, which it replaces; inductor has them the other way round)
 import torch
 
 # In the order of the printed matrix.

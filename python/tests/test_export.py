@@ -137,7 +137,9 @@ def test_vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
         {0: size, **{d + 1: rows for d in range(a.dim()) if a.shape[d] != b.shape[d]}}
         for a, b in zip(entry.of_size(TRACED).tensors, larger, strict=True)
     )
-    loaded = saved_and_loaded(exported(module, sample, dynamic_shapes=(shapes,)))
+    program = exported(module, sample, dynamic_shapes=(shapes,))
+    # torch 2.11 does not save its own vmap's bookkeeping, which decomposing drops.
+    loaded = saved_and_loaded(program.run_decompositions({}))
     for size_, rows_ in ((2, 5), (7, 9), (9, 2)):
         other = batch(size_, rows_)
         assert_close(loaded(*other.tensors), module(*other.tensors))

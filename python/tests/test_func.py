@@ -155,10 +155,11 @@ def test_vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for in_dims in in_dims_of(sample):
         inputs = [t if d is None else batched(t, 4, d) for t, d in zip(sample.tensors, in_dims, strict=True)]
+        # out_dims of the reference is not to be relied on: torch 2.11 fails where an output has no batch.
+        reference = vmap(sample.bind(entry.reference), in_dims=in_dims)(*inputs)
         for out_dims in (0, 1, -1):
-            actual, expected = (
-                vmap(sample.bind(f), in_dims=in_dims, out_dims=out_dims)(*inputs) for f in (entry.op, entry.reference)
-            )
+            actual = vmap(sample.bind(entry.op), in_dims=in_dims, out_dims=out_dims)(*inputs)
+            expected = tuple(t.movedim(0, out_dims) for t in reference)
             assert_close(actual, expected, f"{name} {in_dims} -> {out_dims}")
         loop = [
             sample.bind(entry.op)(*[t if d is None else t.select(d, i) for t, d in zip(inputs, in_dims, strict=True)])
