@@ -68,7 +68,7 @@ def save(
         f"The voxel field is {gain:+.2f} dB against trilinear upsampling of half resolution (PSNR, held-out voxels)",
         fontsize=14,
     )
-    note = "One slice, each voxel as rendered: nine in ten were trained on. All dB are of the held-out voxels of the volume."
+    note = "One slice; nine in ten of its voxels were trained on. All dB: held-out voxels of the whole volume."
     figure.supxlabel(note, fontsize=9, color="0.35")
     figure.savefig(path, dpi=110)
     plt.close(figure)

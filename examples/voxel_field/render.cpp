@@ -74,6 +74,9 @@ int main(int argc, char** argv) {
   }
   try {
     render(argv[1], argv[2], argv[3]);
+  } catch (const c10::Error& error) {
+    std::cerr << "error: " << error.what_without_backtrace() << '\n';
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;

@@ -21,8 +21,8 @@ SEED = 0
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="output folder (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=700, help="training steps (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=32768, help="voxels per step (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=8192, help="voxels per step (default: %(default)s)")
     parser.add_argument("--features", type=int, default=16, help="features per grid vertex (default: %(default)s)")
     parser.add_argument("--width", type=int, default=64, help="width of the MLP (default: %(default)s)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -40,7 +40,7 @@ def fit(field: VoxelField, volume: data.Volume, steps: int, batch: int) -> tuple
     train, held_out = volume.train.to(device), volume.held_out.to(device)
     coordinates, truth = volume.coordinates().to(device), volume.values.flatten().to(device)
     # A step moves a grid vertex only through the few voxels around it: it can take a higher rate.
-    groups = [{"params": [field.grid], "lr": 2e-2}, {"params": field.mlp.parameters(), "lr": 5e-3}]
+    groups = [{"params": [field.grid], "lr": 5e-2}, {"params": field.mlp.parameters(), "lr": 5e-3}]
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
@@ -64,13 +64,13 @@ def fit(field: VoxelField, volume: data.Volume, steps: int, batch: int) -> tuple
 
 def export(field: VoxelField, coordinates: Tensor, out: Path) -> None:
     """Writes the model as TorchScript and as an AOTInductor package; both take any number of points."""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU is no news
+    points = torch.export.Dim("points", min=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch.jit.script is deprecated; C++ programs still load it
         torch.jit.script(field).save(str(out / "field.pt"))
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU is no news
-    points = torch.export.Dim("points", min=2)
-    program = torch.export.export(field, (coordinates,), dynamic_shapes={"coordinates": {0: points}})
-    torch._inductor.aoti_compile_and_package(program, package_path=str(out / "field.pt2"))
+        program = torch.export.export(field, (coordinates,), dynamic_shapes={"coordinates": {0: points}})
+        torch._inductor.aoti_compile_and_package(program, package_path=str(out / "field.pt2"))
 
 
 def size(shape: torch.Size) -> str:
