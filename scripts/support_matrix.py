@@ -7,19 +7,25 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
 
 
-def table(results: dict[str, dict[str, bool]]) -> str:
-    """Operators as columns, capabilities as rows, in the order in which the tests met them."""
-    operators = list(results)
-    capabilities = list(dict.fromkeys(c for found in results.values() for c in found))
-    rows = [["", *(f"`{name}`" for name in operators)], ["---"] * (len(operators) + 1)]
-    for capability in capabilities:
-        marks = {True: "yes", False: "**fails**", None: ""}
-        rows.append([capability, *(marks[results[name].get(capability)] for name in operators)])
+def table(results: dict[str, Any]) -> str:
+    """Capabilities as rows, operators as columns."""
+    operators: dict[str, dict[str, dict[str, int]]] = results["operators"]
+
+    def mark(name: str, capability: str) -> str:
+        outcomes = operators[name].get(capability, {})
+        if outcomes.get("failed"):
+            return "**fails**"
+        return "yes" if outcomes.get("passed") else ""
+
+    names = sorted(operators, key=lambda name: (name.strip("_").removesuffix("_backward"), name.startswith("_")))
+    rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
+    rows += [[capability, *(mark(name, capability) for name in names)] for capability in results["capabilities"]]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
