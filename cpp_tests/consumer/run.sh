@@ -40,14 +40,20 @@ configure() { # build folder, further arguments
 }
 
 say "configure and build"
-configure "$temp/build" "-DCMAKE_PREFIX_PATH=$prefix;$torch/share/cmake" > "$temp/build.log" 2>&1 &&
-  clean "$cmake" --build "$temp/build" >> "$temp/build.log" 2>&1 ||
-  { cat "$temp/build.log" && fail "the project does not build"; }
+if ! configure "$temp/build" "-DCMAKE_PREFIX_PATH=$prefix;$torch/share/cmake" > "$temp/build.log" 2>&1 ||
+  ! clean "$cmake" --build "$temp/build" >> "$temp/build.log" 2>&1; then
+  cat "$temp/build.log"
+  fail "the project does not build"
+fi
 if grep -n 'warning:' "$temp/build.log"; then fail "the headers of cppcuda cause warnings"; fi
 
 say "run"
 cd "$temp/build"
-run() { clean "./$@" || fail "$1 failed"; }
+run() { # program, arguments
+  local program=$1
+  shift
+  clean "./$program" "$@" || fail "$program failed"
+}
 run calls
 run models "$temp/models"
 run includes_only

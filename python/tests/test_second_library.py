@@ -175,7 +175,7 @@ def test_torch_func(case: Case) -> None:
 
 def test_one_vmapped_call_is_one_kernel_call() -> None:
     x = torch.rand(3, 4)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         vmap(vmap(lambda x: second.sincos(x)[0]))(torch.rand(5, 6, 3, 4))
         jacrev(second.exp)(x)
     calls = {e.key: e.count for e in profile.key_averages()}
