@@ -103,8 +103,15 @@ def transforms(f: Callable[..., tuple[Tensor, ...]], count: int) -> dict[str, Ca
 @pytest.mark.parametrize("transform", transforms(lambda *t: t, 1))
 def test_compiled_transforms(entry: OpEntry, transform: str) -> None:
     sample = entry.sample(entry.names("basic")[0])
-    f = transforms(sample.bind(entry.op), len(sample.tensors))[transform]
-    assert_close(compile_once(f)(*sample.tensors), f(*sample.tensors))
+    f, plain = (transforms(sample.bind(g), len(sample.tensors))[transform] for g in (entry.op, entry.reference))
+    try:
+        actual = compile_once(f)(*sample.tensors)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # else it is the op that does not compile
+            torch._dynamo.reset()
+            compile_once(plain)(*sample.tensors)
+        pytest.skip(f"torch {torch.__version__} compiles no {transform} of plain torch either: {type(error).__name__}")
+    assert_close(actual, f(*sample.tensors))
 
 
 @pytest.mark.capability("compile")
