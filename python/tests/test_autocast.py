@@ -109,10 +109,7 @@ def test_derivatives_inside_autocast(entry: OpEntry, name: str, cast: torch.dtyp
             second = torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True)
         found.append([*first, *second])
     assert all(t.dtype == torch.float32 for t in found[1])
-    exact = 2 * len(sample.tensors) if entry.backward else len(sample.tensors)
-    assert_close(found[1][:exact], found[0][:exact], name)
-    # From the third derivative on it is torch's own ops that are differentiated, and autocast casts theirs.
-    assert_close(*found, name, rtol=0.05, atol=0.05)
+    assert_close(*found, name)
 
 
 @pytest.mark.capability("autocast")
@@ -131,11 +128,11 @@ def test_forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: 
     dtypes = [t.dtype for t in out]
     for group in (primals, tangents, batched, *zip(*pairs, strict=True)):
         assert [t.dtype for t in group] == dtypes
-    # torch.func restores autocast for the ops inside a formula, torch's formulas included; forward AD does not.
+    # torch.func turns autocast on again for the ops inside a formula; they must not be ones that it casts.
     if all(d == torch.float32 for d in dtypes):
         expected = torch.func.jvp(f, x, x)[1]
         assert_close([p.tangent for p in pairs], list(expected), name)
-        assert_close(tangents, expected, name, rtol=0.05, atol=0.05)
+        assert_close(list(tangents), list(expected), name)
 
 
 @over_ops(forward_ops())

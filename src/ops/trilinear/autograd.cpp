@@ -12,7 +12,6 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
 
@@ -66,9 +65,11 @@ Tensor slopes_along(const Tensor& points, const Tensor& direction) {
   return at::stack({b1 * by01 + b2 * by02, b0 * by01 + b2 * by12, b0 * by02 + b1 * by12}, -1);
 }
 
+// Products and sums rather than matmul, which autocast would run in 16 bits where functorch turns it on again.
+
 // sum_c weights_c feats_c: [..., 8], [..., 8, F] -> [..., F]
 Tensor combine(const Tensor& weights, const Tensor& feats) {
-  return at::matmul(weights.unsqueeze(-2), opmath(feats)).squeeze(-2).to(feats.scalar_type());
+  return (weights.unsqueeze(-1) * opmath(feats)).sum(-2).to(feats.scalar_type());
 }
 
 // weights_c grad: [..., 8], [..., F] -> [..., 8, F]
@@ -78,7 +79,8 @@ Tensor spread(const Tensor& weights, const Tensor& grad) {
 
 // sum_c slopes_c (feats_c . grad): [..., 8, 3] -> [..., 3]
 Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
-  return at::matmul(slopes.transpose(-1, -2), at::matmul(opmath(feats), opmath(grad).unsqueeze(-1))).squeeze(-1);
+  const Tensor dots = (opmath(feats) * opmath(grad).unsqueeze(-2)).sum(-1);
+  return (slopes * dots.unsqueeze(-1)).sum(-2);
 }
 
 struct ForwardFormula {
