@@ -9,6 +9,7 @@
 #include "testing.h"
 
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 namespace {
 
@@ -284,6 +285,43 @@ TEST(AutogradKernel, RefusesAKernelThatReturnsItsInput) {
               }).find("core_test::returns_memory: a kernel returned the memory of its input"),
               std::string::npos);
   }
+}
+
+// An argument by value must still be there when the attributes are taken from it.
+using Times = core::Op<"core_test::times", Tensor(const Tensor& input, std::string by)>;
+
+core::Output times_shape(const Tensor& input, const std::string&) { return twice_shape(input); }
+Tensor times(const Tensor& input, std::string by) { return input * std::stod(by); }
+
+struct TimesFormula {
+  using Op = Times;
+  static constexpr std::array<core::Reads, 1> reads{};
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<TimesFormula>& saved,
+                                   const std::array<bool, 1>&) {
+    return {grads[0] * std::stod(std::get<0>(saved.attributes))};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<TimesFormula>& saved) {
+    return {tangents[0] * std::stod(std::get<0>(saved.attributes))};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(core_test, m) {
+  core::define<Times, times_shape>(m, "times(Tensor input, str by) -> Tensor");
+  m.impl(Times::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(times)));
+  m.impl(Times::name, torch::dispatch(c10::DispatchKey::Autograd, core::autograd<TimesFormula>()));
+}
+
+TEST(AutogradKernel, KeepsArgumentsPassedByValue) {
+  const std::string by(100, '0');  // longer than a string keeps in itself
+  const Tensor x = at::ones({3}).requires_grad_();
+  Times::call(x, by + "3").sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 3.)));
+
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  const Tensor dual = at::_make_dual(at::ones({3}), at::ones({3}), static_cast<int64_t>(level));
+  const auto [primal, tangent] = at::_unpack_dual(Times::call(dual, by + "3"), static_cast<int64_t>(level));
+  EXPECT_TRUE(at::equal(tangent, at::full({3}, 3.)));
+  torch::autograd::ForwardADLevel::release_idx(level);
 }
 
 TEST(Define, MetaComesFromTheShape) {

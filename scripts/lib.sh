@@ -33,6 +33,8 @@ setup_python() {
   command -v c++ > /dev/null || apt_install g++ || fail "no C++ compiler: install g++"
   local base=${CPPCUDA_PYTHON:-} venv=.venv made_from
   if [ -n "$base" ]; then
+    base=$(command -v "$base") || fail "CPPCUDA_PYTHON=$CPPCUDA_PYTHON was not found"
+    export CPPCUDA_PYTHON=$base
     "$base" -c 'import torch' 2> /dev/null || fail "CPPCUDA_PYTHON=$base has no torch"
     made_from="$base"
   else
@@ -44,7 +46,8 @@ setup_python() {
   PYTHON=$ROOT/$venv/bin/python
 
   if [ "$(cat "$venv/made-from" 2> /dev/null)" != "$made_from" ]; then
-    rm -rf "$venv"
+    [ ! -e "$venv" ] || [ -e "$venv/made-from" ] || fail "$venv is there and is not of these scripts: move it away"
+    rm -rf "$venv" && mkdir "$venv" && touch "$venv/made-from"
     say "$venv: $made_from"
     if [ -n "${CPPCUDA_PYTHON:-}" ]; then
       "$base" -m venv --without-pip "$venv"

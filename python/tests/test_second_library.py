@@ -79,6 +79,7 @@ CASES = [
         lambda x: crop_or_pad(x, 7, "left", 2.5),
         (X,),
     ),
+    Case("row sum", second.row_sum, lambda x: x.sum(-1), (X,)),
     Case("sincos", second.sincos, lambda x: (x.sin(), x.cos()), (X,)),
     Case("sine only", lambda x: second.sincos(x)[0], torch.sin, (X,)),
     Case("cosine only", lambda x: second.sincos(x)[1], torch.cos, (X,)),
@@ -159,6 +160,8 @@ def test_torch_func(case: Case) -> None:
             vjp(value, *inputs)[1](torch.ones((), dtype=torch.float64)),
             jacrev(value, arguments)(*inputs),
             jacfwd(value, arguments)(*inputs),
+            jacrev(function, arguments)(*inputs),
+            jacfwd(jacfwd(function, arguments), arguments)(*inputs),
             hessian(value)(*inputs),
             vmap(grad(value, arguments))(*batched),
             grad(lambda *args: vmap(value)(*args).sum(), arguments)(*batched),
@@ -188,6 +191,7 @@ OPCHECK = [
     (second.exp, ((3, 4),), lambda x: (x,)),
     (second.crop_or_pad, ((3, 4),), lambda x: (x, [6])),
     (second.crop_or_pad, ((2, 3, 4),), lambda x: (x, [2], "left", 0.5)),
+    (second.row_sum, ((3, 4),), lambda x: (x,)),
     (second.sincos, ((3, 4),), lambda x: (x,)),
     (second._sincos_backward, (X, X, X, X), lambda *t: t),
     (second._sincos_backward, (X, X, X), lambda a, s, c: (a, None, s, c)),
@@ -303,3 +307,6 @@ def test_errors_name_the_op_of_this_library() -> None:
         second.scale(torch.rand(3), 1.0)
     with pytest.raises(RuntimeError, match=r"^crop_or_pad: side must be 'left' or 'right', got 'up'"):
         second.crop_or_pad(torch.rand(3, 4), [2], "up")
+    # Also where the formula takes an attribute from the input that is wrong.
+    with pytest.raises(RuntimeError, match=r"^row_sum: input must be \[N, F\] or \[B, N, F\], got \[\]"):
+        second.row_sum(torch.rand((), requires_grad=True))

@@ -6,21 +6,19 @@
 //
 //   struct Formula {
 //     using Op = ...;                                    // a core::Op
-//     enum : unsigned { x = 1, y = 2 };                  // its tensor inputs, one bit each;
-//     outputs likewise static constexpr std::array<Reads, 2> reads = ...; // what the gradient of
-//     each input reads static std::array<Tensor, I> vjp(const std::array<Tensor, O>& grads, const
-//     Saved<Formula>&, std::array<bool, I> need); static std::array<Tensor, O> jvp(const
-//     std::array<Tensor, I>& tangents, const Saved<Formula>&);
+//     enum : unsigned { x = 1, y = 2 };                  // its tensor inputs, one bit each; outputs likewise
+//     static constexpr std::array<Reads, 2> reads = ...; // what the gradient of each input reads
+//     static Inputs<Formula> vjp(const Outputs<Formula>& grads, const Saved<Formula>&, const Need<Formula>&);
+//     static Outputs<Formula> jvp(const Inputs<Formula>& tangents, const Saved<Formula>&);
+//     // Inputs and Outputs are arrays of Tensor, Need is an array of bool
 //   };
 //
-// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors
-// stand for zeros, among grads and tangents and in what is returned. Arguments that are not tensors
-// reach the formulas as saved.attributes, in order and as owned values; `static auto
-// attributes(args...)`, if the struct has it, replaces them.
+// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
+// among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
+// saved.attributes, in order and as owned values; `static auto attributes(args...)`, if the struct has it, replaces them.
 //
-// The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of
-// torch.func, forward AD, compiled autograd and saved-tensor hooks work; C++
-// torch::autograd::Function does not support them.
+// The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of torch.func, forward
+// AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function does not support them.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -29,6 +27,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -103,17 +102,6 @@ struct Saved {
   typename TraitsOf<Formula>::Attributes attributes;
 };
 
-// Whether output o was computed: an output that output_mask leaves out is an empty tensor, whose
-// gradient (zeros, if a caller fills it in) and tangent mean nothing.
-template <class... Attributes>
-bool is_computed(const std::tuple<Attributes...>& attributes, size_t o) {
-  if constexpr ((std::is_same_v<Attributes, OutputMask> || ...)) {
-    return std::get<OutputMask>(attributes)[o];
-  } else {
-    return true;
-  }
-}
-
 // A formula is run as it is written, whatever autocast says around it.
 template <class Formula>
 torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& grads, const Saved<Formula>& saved,
@@ -122,7 +110,8 @@ torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& gra
   Outputs<Formula> outputs;
   bool any = false;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (is_computed(saved.attributes, o)) outputs[o] = grads[o];
+    const bool computed = std::apply([&](const auto&... a) { return computes(o, a...); }, saved.attributes);
+    if (computed) outputs[o] = grads[o];
     any |= outputs[o].defined();
   }
   if (!any) return result;
@@ -307,16 +296,16 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
       }
       node->set_next_edges(std::move(edges));
       node->save_inputs(inputs);
-      node->save_attributes(attributes_of<Formula>(args...));
     }
 
     Outputs<Formula> outputs = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
-      return to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, std::forward<Args>(args)...));
+      return to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...));
     }();
     check_outputs_are_new(Formula::Op::name, inputs, outputs);
 
     if (node) {
+      node->save_attributes(attributes_of<Formula>(args...));  // the kernel has checked what they are made from
       for (const Tensor& t : outputs) torch::autograd::set_history(t, node);
     }
     set_forward_gradients(inputs, outputs, args...);
@@ -342,7 +331,7 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const Outputs<Formula> results = Formula::jvp(tangents, primals);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (results[i].defined() && is_computed(primals.attributes, i)) {
+      if (results[i].defined() && computes(i, args...)) {
         outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0,
                                 /*is_inplace_op=*/false);
       }

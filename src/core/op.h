@@ -13,6 +13,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace cppcuda {
 
@@ -76,6 +77,21 @@ template <class Mask>
 c10::List<bool> list(const Mask& mask) {
   c10::List<bool> result;
   for (const bool b : mask) result.push_back(b);
+  return result;
+}
+
+template <class T>
+inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
+
+// Whether output o is computed, from the arguments or attributes of a call. An output that output_mask leaves out is an
+// empty tensor, whose batch, gradient (zeros, if a caller fills it in) and tangent mean nothing.
+template <class... Values>
+bool computes(size_t o, const Values&... values) {
+  bool result = true;
+  auto look = [&]<class T>(const T& value) {
+    if constexpr (is_output_mask<T>) result = value[o];
+  };
+  (look(values), ...);
   return result;
 }
 

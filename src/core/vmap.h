@@ -51,7 +51,7 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
     const auto level = VmapLevel::current();
     const auto tensors = tensor_arguments(args...);
     if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
-      return TheOp::call(std::forward<Args>(args)...);
+      return TheOp::call(args...);
     }
     Shape(args...);  // errors speak of the sizes that the caller sees
 
@@ -73,8 +73,9 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
       }
     };
     auto results = to_array(TheOp::call(unwrap(args)...));
-    for (Tensor& t : results) {
-      if (t.dim() == 1) continue;  // left out by output_mask
+    for (size_t o = 0; o < results.size(); ++o) {
+      if (!computes(o, args...)) continue;
+      Tensor& t = results[o];
       if (fold) t = t.unflatten_symint(0, {batch, inner});
       t = level.wrap(t);
     }

@@ -1,0 +1,67 @@
+// second::row_sum(Tensor input) -> Tensor: an output of lower rank than the input.
+
+#include <torch/library.h>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "core/define.h"
+#include "core/vmap.h"
+#include "elementwise.h"
+
+namespace second {
+namespace {
+
+using RowSum = core::Op<"second::row_sum", Tensor(const Tensor& input)>;
+
+// input [B?, N, F] -> [B?, N]
+core::Output shape(const Tensor& input) {
+  core::Checker check("row_sum");
+  check.floating("input", input);
+  check.shape("input", input, "[B?, N, F]");
+  return {check.sizes("[B?, N]"), input.options()};
+}
+
+Tensor row_sum_cpu(const Tensor& input) {
+  Tensor out = core::allocate(shape(input));
+  const Tensor in = input.contiguous();
+  const int64_t features = in.size(-1);
+  core::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    const T* from = in.const_data_ptr<T>();
+    T* to = out.mutable_data_ptr<T>();
+    for (int64_t row = 0; row < out.numel(); ++row) {
+      core::opmath<T> sum = 0;
+      for (int64_t f = 0; f < features; ++f) sum += from[row * features + f];
+      to[row] = static_cast<T>(sum);
+    }
+  });
+  return out;
+}
+
+struct ForwardFormula {
+  using Op = RowSum;
+  static constexpr std::array<core::Reads, 1> reads{};
+
+  // The number of features, which the gradient does not show.
+  static auto attributes(const Tensor& input) { return std::make_tuple(input.sym_size(-1)); }
+
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
+                                   const std::array<bool, 1>&) {
+    auto sizes = grads[0].sym_sizes().vec();
+    sizes.push_back(std::get<0>(saved.attributes));
+    return {grads[0].unsqueeze(-1).expand_symint(sizes)};
+  }
+
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ForwardFormula>&) {
+    return {RowSum::call(tangents[0])};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(second, m) { core::define<RowSum, shape>(m, "row_sum(Tensor input) -> Tensor"); }
+TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(RowSum::name, core::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
+  m.impl(RowSum::name, core::vmap_rows<RowSum, shape, /*input [F]*/ 1>());
+}
+
+}  // namespace
+}  // namespace second
