@@ -6,7 +6,8 @@ functions, ``cppcuda.nn`` as modules.
 
 from pathlib import Path
 
-from cppcuda import _build, _load
+import cppcuda._build as _build
+from cppcuda import _load
 
 _path = _load.load()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from cppcuda import _build
+import cppcuda._build as _build
 
 _PACKAGED = Path(__file__).parent / "lib" / "libcppcuda.so"
 
