@@ -86,9 +86,9 @@ inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std
 // Whether output o is computed, from the arguments or attributes of a call. An output that output_mask leaves out is an
 // empty tensor, whose batch, gradient (zeros, if a caller fills it in) and tangent mean nothing.
 template <class... Values>
-bool computes(size_t o, const Values&... values) {
+bool computes([[maybe_unused]] size_t o, const Values&... values) {
   bool result = true;
-  auto look = [&]<class T>(const T& value) {
+  [[maybe_unused]] auto look = [&]<class T>(const T& value) {
     if constexpr (is_output_mask<T>) result = value[o];
   };
   (look(values), ...);
