@@ -16,9 +16,8 @@ bool VmapLevel::is_batched(const Tensor& t) const { return at::functorch::isBatc
 
 c10::SymInt VmapLevel::batch_size(at::ArrayRef<Tensor> tensors) const {
   for (const Tensor& t : tensors) {
-    if (!is_batched(t)) continue;
     const auto [value, dim] = at::functorch::unwrapTensorAtLevel(t, level_);
-    return value.sym_size(*dim);
+    if (dim) return value.sym_size(*dim);
   }
   TORCH_INTERNAL_ASSERT(false, "no tensor is batched at this level");
 }

@@ -60,15 +60,17 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
                                     const c10::List<bool>& output_mask, Run run) {
   auto [grad_feats, grad_points] = core::allocate(backward_shape(grad, feats, points, output_mask));
   const bool need_feats = output_mask[0], need_points = output_mask[1];
+  // The gradient of feats does not read feats.
+  const Tensor x = need_points ? core::tensor_or_undefined(feats) : Tensor();
   if (grad.numel() == 0) {
     if (need_points) grad_points.zero_();  // a sum over no features
     return {grad_feats, grad_points};
   }
   const auto grad_rows = row_stride(grad, 1), points_rows = row_stride(points, 1);
-  const auto feats_rows = need_points ? row_stride(*feats, 2) : RowStride{points.size(-2), 1};
+  const auto feats_rows = need_points ? row_stride(x, 2) : RowStride{points.size(-2), 1};
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
     run(BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
-                             .feats = need_points ? feats->const_data_ptr<T>() : nullptr,
+                             .feats = need_points ? x.const_data_ptr<T>() : nullptr,
                              .points = points.const_data_ptr<P>(),
                              .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
                              .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
@@ -78,8 +80,8 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
                              .feats_rows = feats_rows,
                              .points_rows = points_rows,
                              .grad_feature = grad.stride(-1),
-                             .feats_corner = need_points ? feats->stride(-2) : 0,
-                             .feats_feature = need_points ? feats->stride(-1) : 1,
+                             .feats_corner = need_points ? x.stride(-2) : 0,
+                             .feats_feature = need_points ? x.stride(-1) : 1,
                              .points_coordinate = points.stride(-1)});
   };
   if (need_feats || need_points) {
