@@ -164,9 +164,10 @@ build_library() {
   "$CMAKE" --build "$BUILD_DIR"
 }
 
-# Puts the library and the Python package into the environment. Its folder is also a CMake prefix.
+# install_package [folder]: puts the library and the Python package into a folder of packages, the environment's if none
+# is named. PACKAGE, its own folder, is also a CMake prefix.
 install_package() {
-  PACKAGE=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cppcuda
+  PACKAGE=${1:-$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')}/cppcuda
   rm -rf "$PACKAGE"
   "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" > /dev/null
   "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" --component python > /dev/null
