@@ -52,7 +52,7 @@ setup_python() {
     if [ -n "${CPPCUDA_PYTHON:-}" ]; then
       "$base" -m venv --without-pip "$venv"
       "$base" -c 'import sysconfig; print(*sorted({sysconfig.get_path(p) for p in ("purelib", "platlib")}), sep="\n")' \
-        > "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+        > "$(site_packages)/base.pth"
     else
       "$base" -m venv "$venv" 2> /dev/null ||
         { apt_install python3-venv && "$base" -m venv --clear "$venv"; } ||
@@ -67,6 +67,9 @@ setup_python() {
   CMAKE=$(tool cmake)
   setup_nvcc
 }
+
+# The environment's own folder of packages.
+site_packages() { "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # A program of the environment, of the interpreter it was made from, or of the system.
 tool() {
@@ -139,7 +142,7 @@ print("" if not cuda or any(map(fits, candidates)) else " ".join([cuda, *package
 EOF
   ) || true
   local own
-  own=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu${cuda%%.*}/bin/nvcc
+  own=$(site_packages)/nvidia/cu${cuda%%.*}/bin/nvcc
   if [ -n "${packages:-}" ] && [ ! -x "$own" ]; then
     say "pip install $packages"
     # With --ignore-installed all of it into one folder, also where torch's own copy of a part lies in another one.
@@ -167,7 +170,7 @@ build_library() {
 # install_package [folder]: puts the library and the Python package into a folder of packages, the environment's if none
 # is named. PACKAGE, its own folder, is also a CMake prefix.
 install_package() {
-  PACKAGE=${1:-$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')}/cppcuda
+  PACKAGE=${1:-$(site_packages)}/cppcuda
   rm -rf "$PACKAGE"
   "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" > /dev/null
   "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" --component python > /dev/null

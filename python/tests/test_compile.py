@@ -31,16 +31,8 @@ def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) 
 
 
 @pytest.mark.capability("compile")
-@over_samples("basic")
+@over_samples("basic", "stride")
 def test_compiled_is_eager(entry: OpEntry, name: str) -> None:
-    sample = entry.sample(name)
-    f = sample.bind(entry.op)
-    assert_close(outputs_and_gradients(compile_once(f), sample), outputs_and_gradients(f, sample))
-
-
-@pytest.mark.capability("compile")
-@over_samples("stride")
-def test_compiled_takes_any_strides(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     f = sample.bind(entry.op)
     assert_close(outputs_and_gradients(compile_once(f), sample), outputs_and_gradients(f, sample))

@@ -4,6 +4,8 @@
 #include <c10/core/SymBool.h>
 #include <c10/util/Exception.h>
 
+#include "core/dtype.h"
+
 namespace cppcuda::core {
 namespace {
 
@@ -45,8 +47,6 @@ std::string spell(std::string_view pattern, bool with_optional) {
 
 // "float32", as Python spells it.
 std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
-
-bool is_16bit(at::ScalarType t) { return t == at::kHalf || t == at::kBFloat16; }
 
 }  // namespace
 

@@ -9,6 +9,8 @@
 
 namespace cppcuda::core {
 
+inline bool is_16bit(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
+
 // Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating lets
 // through.
 template <class F>

@@ -1,5 +1,6 @@
 #include "core/autocast.h"
 
+#include "core/dtype.h"
 #include "ops/trilinear/schema.h"
 
 namespace cppcuda::ops::trilinear {
@@ -8,8 +9,7 @@ namespace {
 // The op moves memory, so feats stay in the dtype that they have. 16-bit points become float32,
 // which fits every feats that autocast knows.
 std::tuple<Tensor, Tensor> cast(at::ScalarType, const Tensor& feats, const Tensor& points) {
-  const bool is_16bit = points.scalar_type() == at::kHalf || points.scalar_type() == at::kBFloat16;
-  return {feats, is_16bit ? points.to(at::kFloat) : points};
+  return {feats, core::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points};
 }
 
 TORCH_LIBRARY_IMPL(cppcuda, AutocastCPU, m) { m.impl(Forward::name, core::autocast<Forward, cast, at::kCPU>()); }
