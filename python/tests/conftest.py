@@ -6,6 +6,7 @@ CPPCUDA_SUPPORT_MATRIX    a file to write, in JSON, what passed per operator and
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections import defaultdict
@@ -17,6 +18,10 @@ import hypothesis
 import pytest
 import setuptools  # noqa: F401  (it must come before distutils, which it replaces; inductor has them the other way round)
 import torch
+
+# Each registers its operator in the table; tests are parametrised over it when they are collected.
+for file in sorted((Path(__file__).parent / "samples").glob("*.py")):
+    importlib.import_module(f"samples.{file.stem}")
 
 # In the order of the printed matrix.
 CAPABILITIES = (

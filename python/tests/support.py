@@ -48,7 +48,7 @@ def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tenso
     expected = computed(entry.reference(*sample.double().args))
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
-        tolerance = {k: v * factor for k, v in TOLERANCE[a.dtype].items()}
+        tolerance = {k: v * factor * entry.roundings for k, v in TOLERANCE[a.dtype].items()}
         assert_close(a.double(), e, sample.name, **tolerance)
 
 

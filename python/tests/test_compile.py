@@ -113,7 +113,7 @@ def test_unbacked_sizes(entry: OpEntry) -> None:
     f = entry.of_size(2).bind(entry.op)
 
     def of_some_rows(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return f(*(t[mask] for t in tensors))
+        return f(*(t[mask] if rows else t for t, rows in zip(tensors, entry.with_rows, strict=True)))
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = compile_once(of_some_rows)

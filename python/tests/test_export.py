@@ -22,6 +22,7 @@ class Call(nn.Module):
     def __init__(self, entry: OpEntry, sample: Sample) -> None:
         super().__init__()
         self.f = sample.bind(entry.op)
+        self.with_rows = entry.with_rows
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.f(*tensors)
@@ -36,7 +37,7 @@ class Masked(Call):
     """How many rows there are is only known when it runs (fact 18)."""
 
     def forward(self, mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return self.f(*(t[mask] for t in tensors))
+        return self.f(*(t[mask] if rows else t for t, rows in zip(tensors, self.with_rows, strict=True)))
 
 
 class Gradients(Call):

@@ -5,7 +5,7 @@ from pathlib import Path
 import cppcuda
 import pytest
 import torch
-from op_samples import trilinear_backward_reference, trilinear_reference
+from samples.trilinear import trilinear_backward_reference, trilinear_reference
 from torch import Tensor
 
 GIB = 1 << 30

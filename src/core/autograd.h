@@ -20,6 +20,7 @@
 // The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of torch.func, forward
 // AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function does not support them.
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
@@ -45,6 +46,9 @@ struct Reads {
 
 // sum += term, where an undefined sum is zero.
 inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
+
+// In the type that sums are taken in, for formulas of several terms.
+inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
 
 // The bool[N] output_mask of a backward op.
 using OutputMask = std::vector<bool>;

@@ -4,6 +4,8 @@
 #include <c10/core/SymBool.h>
 #include <c10/util/Exception.h>
 
+#include <sstream>
+
 #include "core/dtype.h"
 
 namespace cppcuda::core {
@@ -12,26 +14,35 @@ namespace {
 bool is_letter(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// One entry of a pattern.
+// One entry of a pattern, a sum.
 struct Item {
-  char letter = 0;  // or a number:
-  int64_t number = 0;
+  c10::SmallVector<Checker::Term, 2> terms;
   bool optional = false;
 };
 
 c10::SmallVector<Item, 6> parse(std::string_view pattern) {
   c10::SmallVector<Item, 6> items;
+  bool new_item = true, new_term = true;
+  auto term = [&]() -> Checker::Term& {
+    if (new_item) items.emplace_back();
+    if (new_item || new_term) items.back().terms.emplace_back();
+    new_item = new_term = false;
+    return items.back().terms.back();
+  };
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (is_letter(c)) {
-      items.push_back({.letter = c});
+      term().letter = c;
     } else if (is_digit(c)) {
-      items.push_back({.number = c - '0'});
-      while (i + 1 < pattern.size() && is_digit(pattern[i + 1])) {
-        items.back().number = 10 * items.back().number + (pattern[++i] - '0');
-      }
+      int64_t number = c - '0';
+      while (i + 1 < pattern.size() && is_digit(pattern[i + 1])) number = 10 * number + (pattern[++i] - '0');
+      term().factor = number;
     } else if (c == '?') {
       items.back().optional = true;
+    } else if (c == '+') {
+      new_term = true;
+    } else if (c == ',') {
+      new_item = true;
     }
   }
   return items;
@@ -68,6 +79,16 @@ void Checker::same_device(const char* argument, const Tensor& t, const char* oth
               ", got ", t.device());
 }
 
+void Checker::same_shape(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+  const auto sizes = t.sym_sizes(), expected = as.sym_sizes();
+  TORCH_CHECK(sizes.size() == expected.size(), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
+              ", got ", sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    TORCH_SYM_CHECK(sizes[i].sym_eq(expected[i]), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
+                    ", got ", sizes);
+  }
+}
+
 void Checker::same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
   TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()),
               ", the dtype of ", other, ", got ", spell(t.scalar_type()));
@@ -91,15 +112,13 @@ void Checker::shape(const char* argument, const Tensor& t, std::string_view patt
   }
   TORCH_CHECK(sizes.size() == items.size(), op_, ": ", argument, " must be ", expected, ", got ", sizes);
   for (size_t i = 0; i < items.size(); ++i) {
-    const char letter = items[i].letter;
-    if (!letter) {
-      TORCH_SYM_CHECK(sizes[i].sym_eq(items[i].number), op_, ": ", argument, " must be ", expected, ", got ", sizes);
-    } else if (const Dim* met = find(letter)) {
-      TORCH_SYM_CHECK(sizes[i].sym_eq(met->size), op_, ": ", argument, " must be ", expected, " with ", letter, " = ",
-                      met->size, ", got ", sizes);
-    } else {
-      dims_.push_back({letter, sizes[i]});
+    const auto& terms = items[i].terms;
+    if (terms.size() == 1 && terms[0].factor == 1 && terms[0].letter && !find(terms[0].letter)) {
+      dims_.push_back({terms[0].letter, sizes[i]});
+      continue;
     }
+    TORCH_SYM_CHECK(sizes[i].sym_eq(value(terms)), op_, ": ", argument, " must be ", expected, spell_letters(terms),
+                    ", got ", sizes);
   }
 }
 
@@ -107,9 +126,27 @@ c10::SymDimVector Checker::sizes(std::string_view pattern) const {
   c10::SymDimVector result;
   for (const Item& item : parse(pattern)) {
     if (item.optional && !batched_.value_or(false)) continue;
-    result.push_back(item.letter ? find(item.letter)->size : c10::SymInt(item.number));
+    result.push_back(value(item.terms));
   }
   return result;
+}
+
+c10::SymInt Checker::value(c10::ArrayRef<Term> terms) const {
+  c10::SymInt sum = 0;
+  for (const Term& t : terms) sum += t.letter ? t.factor * find(t.letter)->size : c10::SymInt(t.factor);
+  return sum;
+}
+
+// " with S = 4, I = 3"
+std::string Checker::spell_letters(c10::ArrayRef<Term> terms) const {
+  std::ostringstream out;
+  const char* before = " with ";
+  for (const Term& t : terms) {
+    if (!t.letter) continue;
+    out << before << t.letter << " = " << find(t.letter)->size;
+    before = ", ";
+  }
+  return out.str();
 }
 
 const Tensor& Checker::required(const char* argument, const OptionalTensor& t, const char* when) const {

@@ -26,6 +26,9 @@ class Checker {
   // Of the same device as another argument.
   void same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
+  // Of the sizes of another argument.
+  void same_shape(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+
   // Of the dtype of another argument.
   void same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
@@ -34,7 +37,7 @@ class Checker {
 
   // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size,
   // but the same wherever it stands, in this pattern and in later ones; a first letter with "?" may
-  // be missing.
+  // be missing. "3S" and "S + I" are sizes made from letters that earlier patterns met.
   void shape(const char* argument, const Tensor& t, std::string_view pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.
@@ -52,6 +55,12 @@ class Checker {
   // An optional argument that this call needs.
   const Tensor& required(const char* argument, const OptionalTensor& t, const char* when) const;
 
+  // A number, a letter, or a product of both.
+  struct Term {
+    int64_t factor = 1;
+    char letter = 0;
+  };
+
  private:
   struct Dim {
     char letter;
@@ -59,6 +68,8 @@ class Checker {
   };
 
   const Dim* find(char letter) const;
+  c10::SymInt value(c10::ArrayRef<Term> sum) const;
+  std::string spell_letters(c10::ArrayRef<Term> sum) const;
   void check_length(const char* argument, size_t came, size_t expected) const;
 
   const char* op_;

@@ -32,8 +32,9 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
 // tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
-void define(torch::Library& library, const char* schema) {
-  library.def(schema, {at::Tag::pt2_compliant_tag});
+void define(torch::Library& library, const char* schema,
+            const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  library.def(schema, tags);
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));

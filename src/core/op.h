@@ -1,6 +1,7 @@
 #pragma once
 
-// A typed handle to a registered operator: core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>.
+// A typed handle to a registered operator: core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. An overload is named
+// as in "cppcuda::sigmoid.out"; a tensor that an op writes to comes as a const Tensor& too.
 // Its name is part of its type, so templates over two ops never share an instance, not even across
 // libraries.
 
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -30,6 +33,7 @@ struct FixedString {
 
 template <FixedString Name, class Signature>
 struct Op {
+  using Type = Signature;
   static constexpr const char* name = Name.value;  // with its namespace
 
   // Through every dispatch key, as a user's call.
@@ -44,10 +48,20 @@ struct Op {
     return handle().redispatch(keys, std::forward<Args>(args)...);
   }
 
+  static const c10::FunctionSchema& schema() { return handle().schema(); }
+
  private:
   static const c10::TypedOperatorHandle<Signature>& handle() {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
+    static const auto op = find();
     return op;
+  }
+
+  static c10::TypedOperatorHandle<Signature> find() {
+    const std::string_view full(name);
+    const auto dot = full.find('.');
+    const std::string base(full.substr(0, dot));
+    const std::string overload(dot == full.npos ? "" : full.substr(dot + 1));
+    return c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str()).template typed<Signature>();
   }
 };
 

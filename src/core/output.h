@@ -4,6 +4,7 @@
 // and Meta kernels allocate, so that the three cannot differ.
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/util/SmallVector.h>
 
 #include <array>
@@ -14,11 +15,14 @@ namespace cppcuda::core {
 
 struct Output {
   c10::SymDimVector sizes;
-  at::TensorOptions options;
+  at::TensorOptions options;  // contiguous, or the memory format that these name
+  Tensor strides_of = {};     // or the strides of this tensor, which has these sizes; dense if they are not
 };
 
-// Contiguous.
-inline Tensor allocate(const Output& output) { return at::empty_symint(output.sizes, output.options); }
+inline Tensor allocate(const Output& output) {
+  if (output.strides_of.defined()) return at::empty_like(output.strides_of, output.options);
+  return at::empty_symint(output.sizes, output.options);
+}
 
 template <size_t N>
 std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {

@@ -37,13 +37,13 @@ class VmapLevel {
   int64_t level_;
 };
 
-template <class Op, auto Shape, int... CoreRanks>
+template <class Op, auto Shape, int Leading, int... CoreRanks>
 struct VmapKernel;
 
-// For ops over rows: the last CoreRanks dims of each tensor argument are the op's own, before them
-// come [N] or [B, N]. A second batch dim is folded into the first.
-template <FixedString Name, class R, class... Args, auto Shape, int... CoreRanks>
-struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
+// The last CoreRanks dims of each tensor argument are the op's own. Before them come at most Leading others, the same
+// for all arguments; the batch becomes one more, or is folded into the first of them when there are so many already.
+template <FixedString Name, class R, class... Args, auto Shape, int Leading, int... CoreRanks>
+struct VmapKernel<Op<Name, R(Args...)>, Shape, Leading, CoreRanks...> {
   using TheOp = Op<Name, R(Args...)>;
 
   static R run(Args... args) {
@@ -56,7 +56,7 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
     Shape(args...);  // errors speak of the sizes that the caller sees
 
     const c10::SymInt batch = level.batch_size(tensors);
-    const bool fold = leading_dims(tensors) == 2;
+    const bool fold = leading_dims(tensors) == Leading;
     c10::SymInt inner = 1;
     auto unwrap = [&]<class T>(const T& arg) -> T {
       if constexpr (is_tensor_argument<T>) {
@@ -92,9 +92,15 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, CoreRanks...> {
   }
 };
 
+template <class Op, auto Shape, int Leading, int... CoreRanks>
+auto vmap_leading() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, Leading, CoreRanks...>::run)));
+}
+
+// For ops over rows, [N] or [B, N] of them.
 template <class Op, auto Shape, int... CoreRanks>
 auto vmap_rows() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, CoreRanks...>::run)));
+  return vmap_leading<Op, Shape, 2, CoreRanks...>();
 }
 
 }  // namespace cppcuda::core

@@ -10,7 +10,6 @@
 
 #include "core/autograd.h"
 
-#include <ATen/OpMathType.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
@@ -20,15 +19,13 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-Tensor opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
-
 // One factor per axis, [..., 2] each.
 using Factors = std::array<Tensor, 3>;
 
 Factors factors(const Tensor& points) {
   Factors result;
   for (int64_t d = 0; d < 3; ++d) {
-    const Tensor p = opmath(points.select(-1, d));
+    const Tensor p = core::in_opmath(points.select(-1, d));
     result[d] = at::stack({(1 - p) / 2, (1 + p) / 2}, -1);
   }
   return result;
@@ -36,7 +33,7 @@ Factors factors(const Tensor& points) {
 
 // The derivative of a factor by its coordinate, [..., 2], the same on every axis.
 Tensor slope(const Tensor& points) {
-  const Tensor half = at::full_like(opmath(points.select(-1, 0)), 0.5);
+  const Tensor half = at::full_like(core::in_opmath(points.select(-1, 0)), 0.5);
   return at::stack({-half, half}, -1);
 }
 
@@ -46,7 +43,7 @@ Tensor product(const Factors& f) {
       .flatten(-3);
 }
 
-Tensor along(const Tensor& direction, int64_t d) { return opmath(direction.select(-1, d)).unsqueeze(-1); }
+Tensor along(const Tensor& direction, int64_t d) { return core::in_opmath(direction.select(-1, d)).unsqueeze(-1); }
 
 // sum_k direction_k d_k w_c: [..., 3] -> [..., 8]
 Tensor weights_along(const Tensor& points, const Tensor& direction) {
@@ -69,17 +66,17 @@ Tensor slopes_along(const Tensor& points, const Tensor& direction) {
 
 // sum_c weights_c feats_c: [..., 8], [..., 8, F] -> [..., F]
 Tensor combine(const Tensor& weights, const Tensor& feats) {
-  return (weights.unsqueeze(-1) * opmath(feats)).sum(-2).to(feats.scalar_type());
+  return (weights.unsqueeze(-1) * core::in_opmath(feats)).sum(-2).to(feats.scalar_type());
 }
 
 // weights_c grad: [..., 8], [..., F] -> [..., 8, F]
 Tensor spread(const Tensor& weights, const Tensor& grad) {
-  return (weights.unsqueeze(-1) * opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
+  return (weights.unsqueeze(-1) * core::in_opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
 }
 
 // sum_c slopes_c (feats_c . grad): [..., 8, 3] -> [..., 3]
 Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
-  const Tensor dots = (opmath(feats) * opmath(grad).unsqueeze(-2)).sum(-1);
+  const Tensor dots = (core::in_opmath(feats) * core::in_opmath(grad).unsqueeze(-2)).sum(-1);
   return (slopes * dots.unsqueeze(-1)).sum(-2);
 }
 
