@@ -3,7 +3,84 @@
 import torch
 from torch import Tensor
 
-__all__ = ["trilinear"]
+__all__ = ["quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear"]
+
+
+def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
+    r"""The logistic function, elementwise.
+
+    .. math::
+        \text{out} = \frac{1}{1 + e^{-\text{input}}}
+
+    Args:
+        input: any shape, of dtype float64, float32, float16 or bfloat16, with any strides.
+        out: for inference loops that may not allocate: a tensor of the same shape, dtype and device, with any
+            strides, that the result is written to. It may be ``input``, but not overlap it otherwise. Such a call
+            takes part in no gradient; one that would lose a gradient is an error.
+
+    Returns:
+        The shape and dtype of ``input``; ``out`` if that is given. A dense input of any layout (channels_last,
+        permuted) is processed in memory order, and its strides are kept. Computed in float32 for 16-bit input.
+
+    The gradient is :math:`\text{grad} \cdot \text{out} (1 - \text{out})`: it reads the output alone, so that the
+    input is not kept alive. Differentiable again, any number of times, in reverse and forward mode.
+
+    NaN and infinities go through as in :func:`torch.sigmoid`. Autocast leaves the dtype as it is.
+
+    Raises:
+        RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
+            overlaps ``input``, or one that a gradient would be lost by.
+    """
+    if out is None:
+        return torch.ops.cppcuda.sigmoid(input)
+    torch.ops.cppcuda.sigmoid(input, out=out)
+    return out
+
+
+def sigmoid_(input: Tensor) -> Tensor:
+    """:func:`sigmoid` in place, for inference: a call that would lose a gradient is an error."""
+    torch.ops.cppcuda.sigmoid_(input)
+    return input
+
+
+def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
+    r"""The activation of CLIP-style models, elementwise.
+
+    .. math::
+        \text{out} = \text{input} \cdot \sigma(1.702 \, \text{input})
+
+    Args:
+        input: any shape, of dtype float64, float32, float16 or bfloat16, with any strides.
+        out: for inference loops that may not allocate: a tensor of the same shape, dtype and device, with any
+            strides, that the result is written to. It may be ``input``, but not overlap it otherwise. Such a call
+            takes part in no gradient; one that would lose a gradient is an error.
+
+    Returns:
+        The shape and dtype of ``input``; ``out`` if that is given. A dense input of any layout (channels_last,
+        permuted) is processed in memory order, and its strides are kept. Computed in float32 for 16-bit input.
+
+    With :math:`k = 1.702, s = \sigma(k \, \text{input})` the gradient is
+    :math:`\text{grad} (s + k \, \text{input} \, s (1 - s))`; only the input is saved for it. Differentiable again, any
+    number of times, in reverse and forward mode.
+
+    NaN and infinities go through as in the formula in plain torch. Autocast leaves the dtype as it is.
+
+    Raises:
+        RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
+            overlaps ``input``, or one that a gradient would be lost by.
+
+    The method is from D. Hendrycks and K. Gimpel, "Gaussian error linear units (GELUs)", 2016, section 2.
+    """
+    if out is None:
+        return torch.ops.cppcuda.quick_gelu(input)
+    torch.ops.cppcuda.quick_gelu(input, out=out)
+    return out
+
+
+def quick_gelu_(input: Tensor) -> Tensor:
+    """:func:`quick_gelu` in place, for inference: a call that would lose a gradient is an error."""
+    torch.ops.cppcuda.quick_gelu_(input)
+    return input
 
 
 def trilinear(feats: Tensor, points: Tensor) -> Tensor:

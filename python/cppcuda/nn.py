@@ -4,7 +4,27 @@ from torch import Tensor, nn
 
 from cppcuda import functional
 
-__all__ = ["Trilinear"]
+__all__ = ["QuickGELU", "Sigmoid", "Trilinear"]
+
+
+class Sigmoid(nn.Module):
+    """The logistic function, elementwise; see :func:`cppcuda.functional.sigmoid`.
+
+    Shape: any; the output has the shape of the input.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.sigmoid(input)
+
+
+class QuickGELU(nn.Module):
+    """The activation of CLIP-style models, elementwise; see :func:`cppcuda.functional.quick_gelu`.
+
+    Shape: any; the output has the shape of the input.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.quick_gelu(input)
 
 
 class Trilinear(nn.Module):

@@ -110,10 +110,10 @@ def test_compiled_transforms(entry: OpEntry, transform: str) -> None:
 @over_ops()
 def test_unbacked_sizes(entry: OpEntry) -> None:
     """Fact 18: how many rows a mask leaves is not known while compiling."""
-    f = entry.of_size(2).bind(entry.op)
+    f, with_rows = entry.of_size(2).bind(entry.op), entry.with_rows
 
     def of_some_rows(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return f(*(t[mask] if rows else t for t, rows in zip(tensors, entry.with_rows, strict=True)))
+        return f(*(t[mask] if rows else t for t, rows in zip(tensors, with_rows, strict=True)))
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = compile_once(of_some_rows)

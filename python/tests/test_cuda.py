@@ -14,7 +14,7 @@ from typing import Any
 import cppcuda
 import pytest
 import torch
-from op_samples import trilinear_reference
+from samples.trilinear import trilinear_reference
 from torch import Tensor
 
 REASON = (

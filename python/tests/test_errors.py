@@ -94,6 +94,8 @@ def test_all_tensors_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> N
 @over_ops()
 def test_devices_that_differ(entry: OpEntry) -> None:
     first = entry.argument_names[0]
+    if len(replacements(entry, Tensor.clone)) == 1:
+        pytest.skip("one tensor has one device")
     for argument, args in replacements(entry, lambda t: t.to("meta")):
         with pytest.raises(RuntimeError) as error:
             entry.op(*args)

@@ -75,6 +75,20 @@ def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -
     return export(module, (*extra, *sample.tensors), strict=False, **kwargs)
 
 
+def takes_gradients_inside(model: type[Call], entry: OpEntry, sample: Sample) -> bool:
+    """torch does not export a gradient, taken inside the model, of an op that saves its output: nor of torch.exp."""
+    try:
+        exported(model(entry, sample), sample)
+        return True
+    except RuntimeError as error:
+        assert "fake tensor in the exported program constant's list" in str(error)
+    reference = model(entry, sample)
+    reference.f = sample.bind(entry.reference)
+    with pytest.raises(RuntimeError, match="fake tensor in the exported program constant's list"):
+        exported(reference, sample)
+    return False
+
+
 def saved_and_loaded(program: torch.export.ExportedProgram) -> nn.Module:
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
@@ -93,6 +107,8 @@ def test_dynamic_rows(entry: OpEntry, model: type[Call]) -> None:
     sample = entry.of_size(TRACED)
     module = model(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
+    if model is Gradients and not takes_gradients_inside(model, entry, sample):
+        pytest.skip(f"torch {torch.__version__} does not export this of plain torch either")
     program = exported(module, sample, dynamic_shapes=shapes)
     assert entry.op in targets(program)
     if model is Gradients and entry.backward:
@@ -160,7 +176,9 @@ def test_unbacked_rows(entry: OpEntry) -> None:
 @pytest.mark.capability("export")
 @over_ops()
 def test_bad_sizes_are_refused_while_exporting(entry: OpEntry) -> None:
-    bad = next(b for b in entry.bad_inputs if "rows" in b.name)
+    bad = next((b for b in entry.bad_inputs if "rows" in b.name), None)
+    if bad is None:
+        pytest.skip("takes any size")
     sample = Sample(bad.name, bad.args())
     with pytest.raises(Exception, match=bad.message.split(",")[0].replace("[", r"\[").replace("]", r"\]")):
         exported(Call(entry, sample), sample)
@@ -174,7 +192,8 @@ def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
 
     sample = entry.of_size(TRACED, torch.float32)
     # Of a backward op the derivatives are in the test of second order; each model costs half a minute.
-    module = (Gradients if entry.backward else Call)(entry, sample)
+    inside = entry.backward and takes_gradients_inside(Gradients, entry, sample)
+    module = (Gradients if inside else Call)(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
     package = aoti_compile_and_package(
         exported(module, sample, dynamic_shapes=shapes), package_path=str(tmp_path / "model.pt2")
@@ -192,5 +211,7 @@ def test_second_order_inside_an_aot_inductor_model(entry: OpEntry, tmp_path: Any
 
     sample = entry.of_size(TRACED, torch.float32)
     module = GradientsThroughGradients(entry, sample)
+    if not takes_gradients_inside(GradientsThroughGradients, entry, sample):
+        pytest.skip(f"torch {torch.__version__} does not export this of plain torch either")
     package = aoti_compile_and_package(exported(module, sample), package_path=str(tmp_path / "model.pt2"))
     assert_close(tuple(aoti_load_package(package)(*sample.tensors)), module(*sample.tensors), rtol=1e-4, atol=1e-4)

@@ -17,7 +17,7 @@ def layouts(draw: st.DrawFn, dims: int) -> Callable[[Tensor], Tensor]:
     order = draw(st.permutations(range(dims)))
     steps = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims))
     offset = draw(st.integers(0, 5))
-    expanded = draw(st.sets(st.integers(0, dims - 1), max_size=dims)) if draw(st.booleans()) else set()
+    expanded = draw(st.sets(st.integers(0, dims - 1), max_size=dims)) if dims and draw(st.booleans()) else set()
 
     def lay_out(t: Tensor) -> Tensor:
         for d in expanded:

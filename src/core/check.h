@@ -4,6 +4,7 @@
 //   trilinear: points must be [N, 3] or [B, N, 3], got [5, 4]
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 #include <c10/core/SymInt.h>
 #include <c10/util/SmallVector.h>
 
@@ -76,6 +77,9 @@ class Checker {
   c10::SmallVector<Dim, 6> dims_;
   std::optional<bool> batched_;  // whether the optional first dim is there, once a pattern had one
 };
+
+// "sigmoid" for cppcuda::sigmoid and its overloads.
+std::string op_name(const c10::FunctionSchema& schema);
 
 // For the public C++ functions: torch refuses an undefined Tensor only when all arguments are
 // undefined, and then with a message that does not name it.

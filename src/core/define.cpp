@@ -7,11 +7,10 @@ namespace cppcuda::core {
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(*stack, arguments.size());
-  const std::string& full_name = op.schema().name();
-  const std::string name = full_name.substr(full_name.find("::") + 2);
+  const std::string name = op_name(op.schema());
   const Checker check(name.c_str());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!values[i].isTensor() || !values[i].toTensor().defined()) continue;
+    if (!values[i].isTensor()) continue;  // nor None
     const Tensor& t = values[i].toTensor();
     check.floating(arguments[i].name().c_str(), t);
 #ifdef CPPCUDA_CUDA

@@ -196,6 +196,7 @@ register(
             arguments=_trilinear_backward_arguments(),
             bad_inputs=tuple(_bad_trilinear_backward()),
             output_like=("grad", "points"),
+            autocast_policy=False,
             saved_for={0: {1, 2}, 1: {0, 2}, 2: {0, 1, 2}},
         ),
     )

@@ -1,0 +1,113 @@
+"""sigmoid and quick_gelu: one input of any shape, and ops that write to an existing tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import cppcuda
+import torch
+from hypothesis import strategies as st
+from op_samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
+from torch import Tensor
+
+_SHAPES: dict[str, tuple[int, ...]] = {
+    "scalar": (),
+    **{f"length_{n}": (n,) for n in (1, 3, 4, 7, 8, 15, 16, 17, 1023)},
+    "image": (2, 3, 4, 5),
+    "many_dims": (2, 1, 3, 1, 2, 2),
+    "several_tasks": (3, 40001),
+    "empty_rows": (0, 5),
+    "empty_dim": (3, 0, 2),
+}
+
+
+def _specs(count: int) -> Iterator[Spec]:
+    tensors = lambda shape: (T(shape, low=-4, high=4),) * count  # noqa: E731
+    yield Spec("basic", tensors((3, 2)), "basic")
+    yield Spec("basic_transposed", tensors((2, 3)), "basic", ("transposed",) * count)
+    for name, shape in _SHAPES.items():
+        yield Spec(name, tensors(shape))
+    yield from with_layouts(tensors((3, 4, 5)))
+
+
+@st.composite
+def _arguments(draw: st.DrawFn, count: int) -> tuple[T, ...]:
+    shape = draw(st.lists(st.integers(0, 6), max_size=5).filter([0].__ne__))  # [0] stands for an output left out
+    return (T(tuple(shape)),) * count
+
+
+def _bad_backward(op: str, saved: str) -> Iterator[BadInput]:
+    f64, f32, _, bf16 = FLOAT_DTYPES
+
+    def shapes(name: str, grad: tuple[int, ...], other: tuple[int, ...]) -> BadInput:
+        message = f"{op}: {saved} must be {list(grad)}, the shape of grad, got {list(other)}"
+        return BadInput(name, lambda: zeros(grad, other), message)
+
+    yield shapes("rows", (5, 4), (6, 4))
+    yield shapes("one_row_is_not_many", (5, 4), (1, 4))
+    yield shapes("rank", (5, 4), (4,))
+    message = f"{op}: {saved} must be of dtype float32, the dtype of grad, got float64"
+    yield BadInput("wider", lambda: zeros((5, 4), (5, 4), dtypes=(f32, f64)), message)
+    message = f"{op}: {saved} must be of dtype bfloat16, the dtype of grad, got float32"
+    yield BadInput("mixed", lambda: zeros((5, 4), (5, 4), dtypes=(bf16, f32)), message)
+
+
+def _entry(
+    name: str,
+    reference: Callable[[Tensor], Tensor],
+    backward_reference: Callable[[Tensor, Tensor], Tensor],
+    saved: str,
+    module: type[torch.nn.Module],
+    oracles: tuple[Callable[[Tensor], Tensor], ...] = (),
+) -> OpEntry:
+    return OpEntry(
+        name=name,
+        reference=reference,
+        oracles=oracles,
+        specs=tuple(_specs(1)),
+        sized=lambda n: (T((n, 16)),),
+        arguments=_arguments(1),
+        bad_inputs=(),
+        output_like=("input",),
+        strides=lambda x: [torch.sigmoid(x).stride()],  # as torch's own elementwise ops
+        function=getattr(cppcuda.functional, name),
+        module=module,
+        writing_names=(f"{name}_", f"{name}.out"),
+        autocast_policy=False,
+        autocast_dtype=lambda dtypes, autocast: dtypes[0],
+        saved_for={0: {0} if saved == "input" else set()},
+        backward=OpEntry(
+            name=f"_{name}_backward",
+            reference=backward_reference,
+            specs=tuple(_specs(2)),
+            sized=lambda n: (T((n, 16)), T((n, 16))),
+            arguments=_arguments(2),
+            bad_inputs=tuple(_bad_backward(f"_{name}_backward", saved)),
+            output_like=("grad",),
+            autocast_policy=False,
+            strides=lambda grad, x: [torch.sigmoid(x).stride()],
+            saved_for={0: {1}, 1: {0, 1}},
+        ),
+    )
+
+
+def quick_gelu_reference(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+def quick_gelu_backward_reference(grad: Tensor, x: Tensor) -> Tensor:
+    s = torch.sigmoid(1.702 * x)
+    return grad * (s + 1.702 * x * s * (1 - s))
+
+
+register(
+    _entry(
+        "sigmoid",
+        lambda x: 1 / (1 + torch.exp(-x)),
+        lambda grad, y: grad * y * (1 - y),
+        "output",
+        cppcuda.nn.Sigmoid,
+        oracles=(torch.sigmoid,),
+    )
+)
+register(_entry("quick_gelu", quick_gelu_reference, quick_gelu_backward_reference, "input", cppcuda.nn.QuickGELU))

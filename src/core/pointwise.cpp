@@ -1,0 +1,90 @@
+#include "core/pointwise.h"
+
+#include <ATen/MemoryOverlap.h>
+
+#include <numeric>
+
+#include "core/check.h"
+#include "core/pointwise_define.h"
+
+namespace cppcuda::core {
+namespace {
+
+// Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims go from large strides to small ones.
+bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
+  if (sizes.empty()) return distance == 0;
+  const int64_t size = sizes[0], stride = strides[0];
+  if (size == 1) return reaches(sizes.slice(1), strides.slice(1), distance);
+  int64_t below = 0;  // how far the smaller strides reach
+  for (size_t d = 1; d < sizes.size(); ++d) below += (sizes[d] - 1) * strides[d];
+  const int64_t first = (distance - below) / stride - 1, last = (distance + below) / stride + 1;
+  for (int64_t k = std::max(first, 1 - size); k <= std::min(last, size - 1); ++k) {
+    const int64_t rest = distance - k * stride;
+    if (std::abs(rest) <= below && reaches(sizes.slice(1), strides.slice(1), rest)) return true;
+  }
+  return false;
+}
+
+// Whether an element of one is an element of the other. Where that is hard to tell, as for two views of one memory with
+// different strides, the answer is yes.
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto begin = [](const Tensor& t) { return reinterpret_cast<intptr_t>(t.const_data_ptr()); };
+  const auto end = [&](const Tensor& t) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+    return begin(t) + (last + 1) * t.element_size();
+  };
+  if (a.numel() == 0 || begin(a) >= end(b) || begin(b) >= end(a)) return false;
+  const int64_t bytes = begin(b) - begin(a);
+  if (a.strides() != b.strides() || bytes % a.element_size() != 0) return true;
+  std::vector<int64_t> order(a.dim()), sizes, strides;
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t d, int64_t e) { return a.stride(d) > a.stride(e); });
+  for (const int64_t d : order) {
+    sizes.push_back(a.size(d));
+    strides.push_back(a.stride(d));
+  }
+  return reaches(sizes, strides, bytes / a.element_size());
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  return a.const_data_ptr() == b.const_data_ptr() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
+  const std::string op = op_name(schema);
+  const Checker check(op.c_str());
+  const auto name = [&](size_t i) { return schema.arguments()[i].name().c_str(); };
+  const Tensor& first = tensors.begin()->get();
+  check.floating(name(0), first);
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const Tensor& t = tensors.begin()[i];
+    check.floating(name(i), t);
+    check.same_dtype(name(i), t, name(0), first);
+    check.same_device(name(i), t, name(0), first);
+    check.same_shape(name(i), t, name(0), first);
+  }
+}
+
+void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs tensors) {
+  const Tensor& in = tensors.begin()->get();
+  const Tensor& out = (tensors.end() - 1)->get();
+  TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
+              schema.arguments().back().name(), " must not have elements that share memory, got strides ",
+              out.strides());
+  TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", schema.arguments().back().name(),
+              " must be ", schema.arguments().front().name(), " itself or share no memory with it, got an overlap");
+}
+
+void refuse_gradient(const c10::FunctionSchema& schema, size_t lost) {
+  const auto& arguments = schema.arguments();
+  std::string functional = op_name(schema);
+  if (functional.back() == '_') functional.pop_back();
+  TORCH_CHECK(false, op_name(schema), ": ", arguments[lost].name(),
+              " requires a gradient, which a call that writes to ", arguments.back().name(), " loses; call ",
+              functional, "(", arguments.front().name(), ") instead, or this one under torch.no_grad()");
+}
+
+}  // namespace cppcuda::core

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ATen/TensorIterator.h>
+
+#include "core/dtype.h"
+#include "core/launch.cuh"
+#include "core/pointwise.h"
+#include "core/pointwise_kernel.cuh"
+
+namespace cppcuda::core {
+
+template <class Math>
+struct CudaLoop {
+  template <class... Inputs>
+  static void run(const Tensor& out, const Inputs&... inputs) {
+    if (out.numel() == 0) return;
+    visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
+      are_dense_alike({out, inputs...}) ? dense<T>(out, inputs...) : strided<T>(out, inputs...);
+    });
+  }
+
+ private:
+  template <class T, class... Inputs>
+  static void dense(const Tensor& out, const Inputs&... inputs) {
+    using Params = DenseParams<T, sizeof...(Inputs)>;
+    const Params p{out.mutable_data_ptr<T>(), {inputs.template const_data_ptr<T>()...}, out.numel()};
+    bool aligned = is_aligned16(p.out, {});
+    for (const T* in : p.in) aligned &= is_aligned16(in, {});
+    auto launch_packs = [&](auto n) {
+      const int64_t packs = (p.count + n - 1) / n;
+      const LaunchShape shape = pointwise_launch((packs + pointwise_unroll - 1) / pointwise_unroll);
+      launch<Params>(pointwise_dense_kernel<n, Math, T>, shape, out.device(), p);
+    };
+    if (aligned) {
+      launch_packs(std::integral_constant<int, 16 / sizeof(T)>());
+    } else {
+      launch_packs(std::integral_constant<int, 1>());
+    }
+  }
+
+  template <class T, class... Inputs>
+  static void strided(const Tensor& out, const Inputs&... inputs) {
+    using Params = StridedParams<T, sizeof...(Inputs)>;
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
+    (config.add_const_input(inputs), ...);
+    const auto iterator = config.build();  // orders the dims by stride and merges what it can
+    TORCH_CHECK(iterator.ndim() <= pointwise_max_dims, "tensors of more than ", pointwise_max_dims,
+                " dims that cannot be merged are not supported on CUDA");
+    Params p{.out = out.mutable_data_ptr<T>(),
+             .in = {inputs.template const_data_ptr<T>()...},
+             .count = out.numel(),
+             .dims = iterator.ndim()};
+    for (int d = 0; d < p.dims; ++d) {
+      const auto stride = [&](int tensor) { return iterator.strides(tensor)[d] / static_cast<int64_t>(sizeof(T)); };
+      p.sizes[d] = iterator.shape()[d];
+      p.out_strides[d] = stride(0);
+      for (int i = 0; i < static_cast<int>(sizeof...(Inputs)); ++i) p.in_strides[i][d] = stride(i + 1);
+    }
+    launch<Params>(pointwise_strided_kernel<Math, T>, pointwise_launch(p.count), out.device(), p);
+  }
+};
+
+}  // namespace cppcuda::core

@@ -1,0 +1,91 @@
+#pragma once
+
+// The kernels of every elementwise op. Device code only.
+
+#include <cstdint>
+#include <utility>
+
+#include "core/opmath.h"
+#include "core/pack.h"
+#include "core/pointwise_launch.h"
+
+namespace cppcuda::core {
+
+template <class T, int Inputs>
+struct DenseParams {
+  T* out;
+  const T* in[Inputs];
+  int64_t count;
+};
+
+constexpr int pointwise_max_dims = 16;  // after dims that can be merged were
+
+template <class T, int Inputs>
+struct StridedParams {
+  T* out;
+  const T* in[Inputs];
+  int64_t count;
+  int dims;
+  int64_t sizes[pointwise_max_dims];  // the fastest first
+  int64_t out_strides[pointwise_max_dims];
+  int64_t in_strides[Inputs][pointwise_max_dims];
+};
+
+template <class Math, class T, class... From>
+__device__ T pointwise_value(From... from) {
+  return static_cast<T>(Math()(static_cast<opmath<T>>(from)...));
+}
+
+// N elements in a pack. A thread has `pointwise_unroll` of them in flight: these ops move memory.
+template <int N, class Math, class T, size_t... I>
+__device__ void pointwise_packs(const DenseParams<T, sizeof...(I)>& p, std::index_sequence<I...>) {
+  constexpr int U = pointwise_unroll;
+  const int64_t packs = p.count / N, tile = int64_t{blockDim.x} * U;
+  for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
+    Pack<T, N> in[U][sizeof...(I)];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const int64_t pack = first + u * int64_t{blockDim.x};
+      if (pack < packs) ((in[u][I] = load<N>(p.in[I] + pack * N)), ...);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const int64_t pack = first + u * int64_t{blockDim.x};
+      if (pack >= packs) continue;
+      Pack<T, N> out;
+#pragma unroll
+      for (int i = 0; i < N; ++i) out.value[i] = pointwise_value<Math, T>(in[u][I].value[i]...);
+      store(p.out + pack * N, out);
+    }
+  }
+  // What no pack holds, fewer than N.
+  const int64_t last = packs * N + threadIdx.x;
+  if (blockIdx.x == 0 && last < p.count) p.out[last] = pointwise_value<Math, T>(p.in[I][last]...);
+}
+
+template <int N, class Math, class T, int Inputs>
+__global__ void __launch_bounds__(pointwise_threads) pointwise_dense_kernel(DenseParams<T, Inputs> p) {
+  pointwise_packs<N, Math>(p, std::make_index_sequence<Inputs>());
+}
+
+template <class Math, class T, size_t... I>
+__device__ void pointwise_element(const StridedParams<T, sizeof...(I)>& p, int64_t index, std::index_sequence<I...>) {
+  int64_t out = 0, in[sizeof...(I)] = {};
+  for (int d = 0; d < p.dims; ++d) {
+    const int64_t at = index % p.sizes[d];
+    index /= p.sizes[d];
+    out += at * p.out_strides[d];
+    ((in[I] += at * p.in_strides[I][d]), ...);
+  }
+  p.out[out] = pointwise_value<Math, T>(p.in[I][in[I]]...);
+}
+
+template <class Math, class T, int Inputs>
+__global__ void __launch_bounds__(pointwise_threads) pointwise_strided_kernel(StridedParams<T, Inputs> p) {
+  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += threads) {
+    pointwise_element<Math>(p, i, std::make_index_sequence<Inputs>());
+  }
+}
+
+}  // namespace cppcuda::core
