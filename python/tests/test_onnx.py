@@ -1,0 +1,84 @@
+"""Exported to ONNX, the operators give the same numbers in onnxruntime."""
+
+from collections.abc import Callable
+from typing import Any
+
+import cppcuda
+import numpy as np
+import pytest
+import torch
+from op_samples import OpEntry, Sample, forward_ops, outputs_of
+from support import assert_close, over_ops, over_samples
+from torch import Tensor, nn
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+class Call(nn.Module):
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.f(*tensors)
+
+
+def session(f: Callable[..., Any], sample: Sample, dynamic_shapes: Any = None) -> Any:
+    program = torch.onnx.export(
+        Call(f),
+        sample.tensors,
+        dynamo=True,
+        verbose=False,
+        dynamic_shapes=dynamic_shapes,
+        custom_translation_table=cppcuda.onnx.translation_table(),
+    )
+    domains = {node.domain for node in program.model.graph}
+    assert domains <= {"", "ai.onnx"}, "a runtime would need a custom operator"
+    return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run(model: Any, sample: Sample) -> list[Tensor]:
+    names = [i.name for i in model.get_inputs()]
+    tensors = [t.detach().numpy() for t in sample.tensors]
+    return [torch.from_numpy(np.asarray(o)) for o in model.run(None, dict(zip(names, tensors, strict=True)))]
+
+
+def test_every_operator_has_a_translation() -> None:
+    assert {e.op for e in forward_ops()} <= cppcuda.onnx.translation_table().keys()
+
+
+@over_samples("basic", entries=forward_ops())
+def test_same_numbers(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name, torch.float32)
+    model = session(sample.bind(entry.op), sample)
+    assert_close(run(model, sample), list(outputs_of(entry.op(*sample.args))), rtol=1e-5, atol=1e-5)
+
+
+@over_ops(forward_ops())
+def test_dynamic_rows(entry: OpEntry) -> None:
+    sample, more = entry.of_size(6, torch.float32), entry.of_size(7)
+    rows = torch.export.Dim("rows", min=2, max=1 << 20)
+    shapes = tuple(
+        {d: rows for d in range(a.dim()) if a.shape[d] != b.shape[d]}
+        for a, b in zip(sample.tensors, more.tensors, strict=True)
+    )
+    model = session(sample.bind(entry.op), sample, (shapes,))
+    for size in (2, 11):
+        other = entry.of_size(size, torch.float32)
+        assert_close(run(model, other), list(outputs_of(entry.op(*other.args))), rtol=1e-5, atol=1e-5)
+
+
+MODES = ("half_pixel", "align_corners", "asymmetric")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("wanted", [{"size": (5, 11)}, {"scale_factor": 2.0}, {"scale_factor": (0.7, 1.9)}], ids=str)
+def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> None:
+    module = cppcuda.nn.UpsampleBilinear2d(**wanted, coordinate_transformation_mode=mode)
+    sample = Sample("", (torch.randn(2, 3, 7, 9),))
+    height, width = torch.export.Dim("height", min=4, max=1 << 12), torch.export.Dim("width", min=4, max=1 << 12)
+    model = session(module, sample, (({2: height, 3: width},),))
+    for h, w in ((7, 9), (10, 4), (33, 40)):
+        other = Sample("", (torch.randn(2, 3, h, w),))
+        assert_close(run(model, other), [module(*other.tensors)], rtol=1e-5, atol=1e-5)
