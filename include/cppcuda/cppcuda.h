@@ -7,6 +7,7 @@
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>
 #include <cppcuda/ops/trilinear.h>
+#include <cppcuda/ops/upsample_bilinear2d.h>
 #include <cppcuda/version.h>
 
 namespace cppcuda {

@@ -1,9 +1,11 @@
 """The operators as functions. Each calls the operator itself, so scripts, graphs and exported files hold no Python."""
 
+import math
+
 import torch
 from torch import Tensor
 
-__all__ = ["quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear"]
+__all__ = ["quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
 
 def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
@@ -120,3 +122,112 @@ def trilinear(feats: Tensor, points: Tensor) -> Tensor:
     product form, whose weights do not cancel near the corners.
     """
     return torch.ops.cppcuda.trilinear(feats, points)
+
+
+# A trace follows the sizes of its inputs only through functions that it scripts.
+
+
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _upsample_to(input: Tensor, height: Tensor, width: Tensor, mode: str) -> Tensor:
+    return torch.ops.cppcuda.upsample_bilinear2d(input, [int(height), int(width)], mode, None, None)
+
+
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Tensor:
+    if input.dim() != 4:
+        raise ValueError(f"upsample_bilinear2d: input must be [N, C, H, W], got {input.shape}")
+    if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
+        raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
+    size = [math.floor(input.size(2) * scale_h), math.floor(input.size(3) * scale_w)]
+    return torch.ops.cppcuda.upsample_bilinear2d(input, size, mode, scale_h, scale_w)
+
+
+def upsample_bilinear2d(
+    input: Tensor,
+    size: int | tuple[int, int] | list[int] | None = None,
+    scale_factor: float | tuple[float, float] | list[float] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Tensor:
+    r"""Images resized with bilinear interpolation, on the pixel grid of the framework a network is deployed with.
+
+    .. math::
+        \text{out}_{nc,o_y,o_x} = \sum_{i_y,i_x} \max(0, 1 - |y - i_y|) \, \max(0, 1 - |x - i_x|) \,
+        \text{input}_{nc,i_y,i_x}
+
+    where :math:`y` is the position of row :math:`o_y` in the input, from 0 to H - 1 (positions beyond count as on the
+    border), and :math:`x` likewise of a column. With :math:`s = H / H_\text{out}`, or ``1 / scale_factor`` if given:
+
+    ================== =================================== ===================================================
+    mode               position                            the same as
+    ================== =================================== ===================================================
+    ``half_pixel``     :math:`(o + 0.5) \, s - 0.5`        torch's ``align_corners=False``, TensorFlow 2,
+                                                           ONNX Resize as it comes
+    ``align_corners``  :math:`o (H - 1) / (H_\text{out} -   torch's and TensorFlow 1's ``align_corners=True``
+                       1)`
+    ``asymmetric``     :math:`o \, s`                      TensorFlow 1's ``resize_bilinear`` and TFLite's as
+                                                           they come
+    ================== =================================== ===================================================
+
+    Args:
+        input: ``[N, C, H, W]``, of dtype float64, float32, float16 or bfloat16, with any strides. N and C may be 0.
+        size: of the output, ``(H_out, W_out)``, or one number for both.
+        scale_factor: instead of ``size``; one number, or one for each axis. The output has
+            ``floor(H * scale_factor)`` rows, and positions follow ``scale_factor`` itself, as in
+            :func:`torch.nn.functional.interpolate`; ``align_corners`` uses it for the size alone. In TorchScript a
+            float, not an int.
+        coordinate_transformation_mode: ``"half_pixel"``, ``"align_corners"`` or ``"asymmetric"``, the names of ONNX.
+
+    Returns:
+        ``[N, C, H_out, W_out]``, in the dtype of ``input`` and in its memory format, contiguous or channels_last.
+        Positions and sums are computed in float32, in float64 for float64.
+
+    The gradient of a pixel is gathered from the outputs that read it, with the same weights; so the same bits on every
+    run. Differentiable any number of times, in reverse and forward mode. Under autocast the dtype stays.
+
+    Raises:
+        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or it has not one or two numbers, or
+            scales are not positive and finite.
+        RuntimeError: for other ranks, dtypes or layouts, sizes below 1, and unknown modes.
+
+    The method is bilinear interpolation as the operator "Resize" of the ONNX specification defines it (mode "linear");
+    gathering in backward is the transpose of the interpolation matrices, which have two entries per row.
+    """
+    if (size is None) == (scale_factor is None):
+        raise ValueError("upsample_bilinear2d: exactly one of size and scale_factor must be given")
+    if size is not None:
+        height, width = _two_sizes(size)
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return _upsample_to(input, torch.as_tensor(height), torch.as_tensor(width), coordinate_transformation_mode)
+        return torch.ops.cppcuda.upsample_bilinear2d(input, [height, width], coordinate_transformation_mode, None, None)
+    assert scale_factor is not None
+    scale_h, scale_w = _two_scales(scale_factor)
+    return _upsample_by(input, scale_h, scale_w, coordinate_transformation_mode)
+
+
+# TorchScript takes the types of a union one by one.
+
+
+def _two_sizes(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
+    if isinstance(size, list):
+        if len(size) != 2:
+            raise ValueError(f"upsample_bilinear2d: size must be one number or two, got {size}")
+        return size[0], size[1]
+    elif isinstance(size, tuple):
+        if len(size) != 2:
+            raise ValueError(f"upsample_bilinear2d: size must be one number or two, got {size}")
+        return size[0], size[1]
+    else:
+        return size, size
+
+
+def _two_scales(scale: float | tuple[float, float] | list[float]) -> tuple[float, float]:
+    if isinstance(scale, list):
+        if len(scale) != 2:
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be one number or two, got {scale}")
+        return float(scale[0]), float(scale[1])
+    elif isinstance(scale, tuple):
+        if len(scale) != 2:
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be one number or two, got {scale}")
+        return float(scale[0]), float(scale[1])
+    else:
+        return float(scale), float(scale)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from cppcuda import functional
 
-__all__ = ["QuickGELU", "Sigmoid", "Trilinear"]
+__all__ = ["QuickGELU", "Sigmoid", "Trilinear", "UpsampleBilinear2d"]
 
 
 class Sigmoid(nn.Module):
@@ -38,3 +38,38 @@ class Trilinear(nn.Module):
 
     def forward(self, feats: Tensor, points: Tensor) -> Tensor:
         return functional.trilinear(feats, points)
+
+
+class UpsampleBilinear2d(nn.Module):
+    """Images resized with bilinear interpolation; see :func:`cppcuda.functional.upsample_bilinear2d`.
+
+    Args:
+        size: of the output, ``(H_out, W_out)``, or one number for both.
+        scale_factor: instead of ``size``; one number, or one for each axis.
+        coordinate_transformation_mode: ``"half_pixel"`` (torch's ``align_corners=False``, TensorFlow 2, ONNX),
+            ``"align_corners"`` or ``"asymmetric"`` (TensorFlow 1, TFLite).
+
+    Shape:
+        - input: ``[N, C, H, W]``
+        - output: ``[N, C, H_out, W_out]``, contiguous or channels_last as the input
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int] | None = None,
+        scale_factor: float | tuple[float, float] | None = None,
+        coordinate_transformation_mode: str = "half_pixel",
+    ) -> None:
+        super().__init__()
+        if (size is None) == (scale_factor is None):
+            raise ValueError("UpsampleBilinear2d: exactly one of size and scale_factor must be given")
+        self.size = None if size is None else functional._two_sizes(size)
+        self.scale_factor = None if scale_factor is None else functional._two_scales(scale_factor)
+        self.coordinate_transformation_mode = coordinate_transformation_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.upsample_bilinear2d(input, self.size, self.scale_factor, self.coordinate_transformation_mode)
+
+    def extra_repr(self) -> str:
+        given = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        return f"{given}, coordinate_transformation_mode={self.coordinate_transformation_mode!r}"

@@ -103,6 +103,10 @@ class Sample:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(a for a in self.args if isinstance(a, Tensor))
 
+    @property
+    def attributes(self) -> tuple[Any, ...]:
+        return tuple(a for a in self.args if not isinstance(a, Tensor))
+
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Sample:
         it = iter(tensors)
         return Sample(self.name, tuple(next(it) if isinstance(a, Tensor) else a for a in self.args))
@@ -185,8 +189,8 @@ class OpEntry:
     output_like: tuple[str, ...]  # the argument that each output has its dtype from
     backward: OpEntry | None = None
     oracles: tuple[Callable[..., Any], ...] = ()  # further ones, for values only; None: does not apply
-    function: Callable[..., Any] | None = None  # in cppcuda.functional
-    module: Callable[[], torch.nn.Module] | None = None  # in cppcuda.nn
+    function: Callable[..., Any] | None = None  # in cppcuda.functional, with the op's arguments
+    module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, from the arguments that are no tensors
     writing_names: tuple[str, ...] = ()  # ops of the same values that write to an existing tensor
     autocast_policy: bool = True  # an autocast kernel of its own; without one, dtypes stay as they are
     # The output's dtype under autocast, from the dtypes of the tensor arguments and autocast's

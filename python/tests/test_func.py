@@ -80,7 +80,9 @@ def interleaved(f: Function, tensors: tuple[Tensor, ...]) -> Any:
     """vmap of grad of vmap: between the two batch levels lies one of autograd (fact 5)."""
     inner = lambda *t: scalar(vmap(f, in_dims=last_only(t))(*t))  # noqa: E731
     outer = vmap(grad(inner, argnums=every(tensors)), in_dims=first_only(tensors))
-    return outer(batched(tensors[0], 3), *tensors[1:-1], *([batched(tensors[-1], 2)] if len(tensors) > 1 else []))
+    *others, last = tensors
+    tensors = (*others, batched(last, 2))
+    return outer(batched(tensors[0], 3), *tensors[1:])
 
 
 TRANSFORMS: dict[str, Callable[[Function, tuple[Tensor, ...]], Any]] = {
@@ -251,11 +253,11 @@ def test_vmap_copies_nothing(entry: OpEntry) -> None:
 @over_ops(forward_ops())
 def test_error_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
     for bad in entry.bad_inputs:
-        args = bad.args()
-        if len({a.dim() for a in args}) == 0 or any(a.dim() == 0 for a in args):
+        sample = Sample(bad.name, bad.args())
+        if any(t.dim() == 0 for t in sample.tensors):
             continue
         with pytest.raises(RuntimeError) as error:
-            vmap(entry.op)(*(torch.stack([a, a]) for a in args))
+            vmap(sample.bind(entry.op))(*(torch.stack([t, t]) for t in sample.tensors))
         assert str(error.value).splitlines()[0] == bad.message, bad.name
 
 
@@ -265,4 +267,4 @@ def test_escaped_tensor_is_refused() -> None:
         sample = entry.sample(entry.names("basic")[0])
         vmap(lambda *t, leaked=leaked: leaked.extend(t) or t[0])(*rows(sample.tensors))
         with pytest.raises(RuntimeError, match="vmap"):
-            entry.op(*leaked)
+            entry.op(*sample.with_tensors(tuple(leaked)).args)

@@ -46,7 +46,7 @@ def results(f: Callable[..., Any], sample: Sample, order: int = 2) -> list[Tenso
 @pytest.mark.parametrize("freeze", [False, True])
 def test_scripted_module(entry: OpEntry, name: str, freeze: bool) -> None:
     sample = entry.sample(name)
-    module = entry.module().eval()
+    module = entry.module(*sample.attributes).eval()
     scripted = torch.jit.script(module)
     if freeze:
         scripted = torch.jit.freeze(scripted)
@@ -60,17 +60,19 @@ def test_scripted_module(entry: OpEntry, name: str, freeze: bool) -> None:
 @over_samples("basic", entries=forward_ops())
 def test_scripted_function(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
-    assert_close(results(torch.jit.script(entry.function), sample), results(entry.function, sample))
+    scripted = torch.jit.script(entry.function)
+    assert_close(results(sample.bind(scripted), sample), results(sample.bind(entry.function), sample))
 
 
 @pytest.mark.capability("TorchScript")
 @over_samples("basic", entries=forward_ops())
 def test_traced(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
-    traced = torch.jit.trace(entry.function, sample.tensors)
-    assert entry.qualified_name in str(traced.graph)
+    f = sample.bind(entry.function)
+    traced = torch.jit.trace(f, sample.tensors)
+    assert entry.qualified_name in str(traced.inlined_graph)
     for _ in range(3):
-        assert_close(results(traced, sample), results(entry.function, sample))
+        assert_close(results(traced, sample), results(f, sample))
 
 
 def script_source(entry: OpEntry) -> str:
@@ -97,8 +99,8 @@ def test_called_from_torchscript(entry: OpEntry, name: str) -> None:
 def test_scripted_module_in_another_process(entry: OpEntry, tmp_path: Any) -> None:
     """With the library alone, without the package."""
     sample = entry.sample(entry.names("basic")[0])
-    torch.jit.script(entry.module()).save(tmp_path / "module.pt")
-    torch.save((sample.tensors, entry.op(*sample.tensors)), tmp_path / "values.pt")
+    torch.jit.script(entry.module(*sample.attributes)).save(tmp_path / "module.pt")
+    torch.save((sample.tensors, entry.op(*sample.args)), tmp_path / "values.pt")
     run_python(
         """
 import sys, torch
@@ -116,11 +118,12 @@ assert "cppcuda" not in sys.modules
 @over_ops(forward_ops())
 def test_modules_pickle_and_copy(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
-    for module in (entry.module(), Wrapped(entry.module())):
+    inner = entry.module(*sample.attributes)
+    for module in (inner, Wrapped(inner)):
         for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
             call = other.inner if isinstance(other, Wrapped) else other
-            assert torch.equal(call(*sample.tensors), entry.op(*sample.tensors))
-    assert repr(entry.module()) == f"{type(entry.module()).__name__}()"
+            assert torch.equal(call(*sample.tensors), entry.op(*sample.args))
+    assert repr(inner) == f"{type(inner).__name__}({inner.extra_repr()})"
 
 
 @over_ops()

@@ -1,0 +1,87 @@
+#pragma once
+
+// Which pixels of the input an output pixel reads, along one axis, and the reverse. All of it follows from tap(), for
+// forward and backward alike, so that rounding can neither drop a pixel from a gradient nor count it twice.
+
+#include <c10/macros/Macros.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+// By their names in ONNX Resize.
+enum class Mode { half_pixel, align_corners, asymmetric };
+
+// The two input pixels of one output pixel. Where the position is that of a pixel they are the same one, at half its
+// weight each: with weights 1 and 0 an infinite neighbour would give 0 * inf.
+template <class A>
+struct Tap {
+  int64_t lower, upper;
+  A lower_weight, upper_weight;
+
+  // Of input pixel i, lower <= i <= upper.
+  C10_HOST_DEVICE A weight(int64_t i) const { return lower == upper ? A(1) : i == lower ? lower_weight : upper_weight; }
+};
+
+// Input pixels first .. last - 1, or output pixels.
+struct Range {
+  int64_t first, last;
+};
+
+// A is the type that coordinates are computed in.
+template <class A>
+struct Axis {
+  int64_t in, out;
+  A scale;   // input pixels per output pixel
+  A offset;  // of a pixel's position from its index
+
+  // Position in the input, in pixels. fma: the same bits with and without contraction.
+  C10_HOST_DEVICE A source(int64_t o) const {
+    const A x = std::fma(static_cast<A>(o) + offset, scale, -offset);
+    return x > A(0) ? x : A(0);
+  }
+
+  C10_HOST_DEVICE Tap<A> tap(int64_t o) const {
+    const A x = source(o);
+    // Compared before it is converted: a given scale can lead anywhere.
+    const int64_t lower = x < static_cast<A>(in - 1) ? static_cast<int64_t>(x) : in - 1;
+    const A weight = x - static_cast<A>(lower);
+    if (lower == in - 1 || weight == A(0)) return {lower, lower, A(0.5), A(0.5)};
+    return {lower, lower + 1, A(1) - weight, weight};
+  }
+
+  // The outputs that read input pixel i. lower and upper do not decrease along the outputs.
+  C10_HOST_DEVICE Range outputs_of(int64_t i) const {
+    return {i > 0 ? search(i - 1, [this, i](int64_t o) { return tap(o).upper >= i; }) : 0,
+            i < in - 1 ? search(i + 1, [this, i](int64_t o) { return tap(o).lower > i; }) : out};
+  }
+
+ private:
+  // The first output for which `reached` holds; close to where the position is `x`, which rounding may miss.
+  template <class F>
+  C10_HOST_DEVICE int64_t search(int64_t x, F reached) const {
+    const A guess = (static_cast<A>(x) + offset) / scale - offset;
+    int64_t o = !(guess < static_cast<A>(out)) ? out : guess > A(0) ? static_cast<int64_t>(guess) : 0;
+    while (o < out && !reached(o)) ++o;
+    while (o > 0 && reached(o - 1)) --o;
+    return o;
+  }
+};
+
+// scale: output pixels per input pixel, where it was given; then it is used as it is.
+template <class A>
+Axis<A> make_axis(Mode mode, int64_t in, int64_t out, std::optional<double> scale) {
+  if (mode == Mode::align_corners) {
+    return {in, out, out > 1 ? static_cast<A>(in - 1) / static_cast<A>(out - 1) : A(0), A(0)};
+  }
+  // The limit keeps 0 * scale from being NaN.
+  const double most = std::numeric_limits<A>::max();
+  return {in, out,
+          scale ? static_cast<A>(1 / *scale < most ? 1 / *scale : most) : static_cast<A>(in) / static_cast<A>(out),
+          mode == Mode::half_pixel ? A(0.5) : A(0)};
+}
+
+}  // namespace cppcuda::ops::upsample_bilinear2d

@@ -1,0 +1,29 @@
+#pragma once
+
+// What a kernel gets, on CPU and on CUDA: raw pointers, strides in elements, sizes.
+
+#include <c10/macros/Macros.h>
+
+#include <cstdint>
+
+#include "core/opmath.h"
+#include "ops/upsample_bilinear2d/math.h"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+struct Strides {
+  int64_t n, c, h, w;
+};
+
+// Forward reads the input and writes the output; backward reads the output's gradient and writes the input's.
+template <class T>
+struct Params {
+  const T* source;
+  T* target;  // dense, [N, C, H, W], or [N, H, W, C] in memory if channels_last
+  int64_t batch, channels;
+  Strides strides;  // of source
+  bool channels_last;
+  Axis<core::opmath<T>> y, x;  // from input to output, in both directions
+};
+
+}  // namespace cppcuda::ops::upsample_bilinear2d

@@ -1,0 +1,33 @@
+#include "ops/upsample_bilinear2d/schema.h"
+
+#include <cppcuda/ops/upsample_bilinear2d.h>
+
+#include "core/check.h"
+#include "core/define.h"
+#include "ops/upsample_bilinear2d/shape.h"
+
+namespace cppcuda {
+
+Tensor upsample_bilinear2d(const Tensor& input, at::IntArrayRef output_size,
+                           std::string_view coordinate_transformation_mode, std::optional<double> scale_h,
+                           std::optional<double> scale_w) {
+  core::check_defined("upsample_bilinear2d", "input", input);
+  return ops::upsample_bilinear2d::Forward::call(input, c10::fromIntArrayRefSlow(output_size),
+                                                 coordinate_transformation_mode, scale_h, scale_w);
+}
+
+namespace ops::upsample_bilinear2d {
+
+TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
+  core::define<Forward, forward_shape>(m,
+                                       "upsample_bilinear2d(Tensor input, SymInt[2] output_size, str "
+                                       "coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? "
+                                       "scale_w=None) -> Tensor");
+  core::define<Backward, backward_shape>(m,
+                                         "_upsample_bilinear2d_backward(Tensor grad, SymInt[2] input_size, str "
+                                         "coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? "
+                                         "scale_w=None) -> Tensor");
+}
+
+}  // namespace ops::upsample_bilinear2d
+}  // namespace cppcuda

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/output.h"
+#include "ops/upsample_bilinear2d/math.h"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+inline std::optional<Mode> find_mode(std::string_view name) {
+  if (name == "half_pixel") return Mode::half_pixel;
+  if (name == "align_corners") return Mode::align_corners;
+  if (name == "asymmetric") return Mode::asymmetric;
+  return std::nullopt;
+}
+
+// tensor [N, C, H, W] -> [N, C, *size], in the tensor's memory format
+inline core::Output resized(const char* op, const char* argument, const Tensor& tensor, const char* size_argument,
+                            c10::SymIntArrayRef size, std::string_view mode, std::optional<double> scale_h,
+                            std::optional<double> scale_w) {
+  core::Checker check(op);
+  check.floating(argument, tensor);
+  check.shape(argument, tensor, "[N, C, H, W]");
+  for (const int64_t d : {2, 3}) {
+    TORCH_SYM_CHECK(tensor.sym_size(d).sym_ge(1), op, ": ", argument,
+                    " must be [N, C, H, W] with H and W at least 1, got ", tensor.sym_sizes());
+  }
+  TORCH_CHECK(find_mode(mode), op,
+              ": coordinate_transformation_mode must be 'half_pixel', 'align_corners' or 'asymmetric', got '", mode,
+              "'");
+  auto check_scale = [op](const char* name, std::optional<double> scale) {
+    TORCH_CHECK(!scale || (*scale > 0 && std::isfinite(*scale)), op, ": ", name, " must be positive and finite, got ",
+                *scale);
+  };
+  check_scale("scale_h", scale_h);
+  check_scale("scale_w", scale_w);
+  TORCH_CHECK(size.size() == 2, op, ": ", size_argument, " must have 2 entries, got ", size.size());
+  for (const c10::SymInt& s : size) {
+    TORCH_SYM_CHECK(s.sym_ge(1), op, ": ", size_argument, " must be at least 1 in each entry, got ", size);
+  }
+  auto sizes = check.sizes("[N, C, H, W]");
+  sizes[2] = size[0];
+  sizes[3] = size[1];
+  return {sizes, tensor.options().memory_format(tensor.suggest_memory_format())};
+}
+
+// input [N, C, H, W] -> [N, C, *output_size]
+inline core::Output forward_shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
+                                  std::optional<double> scale_h, std::optional<double> scale_w) {
+  return resized("upsample_bilinear2d", "input", input, "output_size", output_size, mode, scale_h, scale_w);
+}
+
+// grad [N, C, *output_size] -> [N, C, *input_size]
+inline core::Output backward_shape(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
+                                   std::optional<double> scale_h, std::optional<double> scale_w) {
+  return resized("_upsample_bilinear2d_backward", "grad", grad, "input_size", input_size, mode, scale_h, scale_w);
+}
+
+}  // namespace cppcuda::ops::upsample_bilinear2d
