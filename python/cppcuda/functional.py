@@ -196,7 +196,8 @@ def upsample_bilinear2d(
         raise ValueError("upsample_bilinear2d: exactly one of size and scale_factor must be given")
     if size is not None:
         height, width = _two_sizes(size)
-        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        # While torch.jit.trace runs, sizes of tensors are tensors.
+        if not torch.jit.is_scripting() and (isinstance(height, Tensor) or isinstance(width, Tensor)):  # type: ignore[attr-defined]
             return _upsample_to(input, torch.as_tensor(height), torch.as_tensor(width), coordinate_transformation_mode)
         return torch.ops.cppcuda.upsample_bilinear2d(input, [height, width], coordinate_transformation_mode, None, None)
     assert scale_factor is not None

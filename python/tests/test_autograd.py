@@ -239,6 +239,8 @@ def test_backward_twice(entry: OpEntry, name: str) -> None:
     first = torch.autograd.grad(out, sample.tensors, retain_graph=True, allow_unused=True)
     again = torch.autograd.grad(out, sample.tensors, allow_unused=True)
     assert_close(first, again)
+    if not any(entry.saved_for.values()):
+        return  # a graph that holds no tensors frees none
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         torch.autograd.grad(out, sample.tensors, allow_unused=True)
 

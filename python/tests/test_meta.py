@@ -3,7 +3,7 @@
 import pytest
 import torch
 from op_samples import OpEntry, outputs_of
-from support import over_dtypes, over_samples
+from support import over_dtypes, over_samples, scalar
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -47,9 +47,7 @@ def test_fake_is_real(entry: OpEntry, name: str) -> None:
 def test_gradients_on_meta(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name).map(lambda t: t.to("meta")).requires_grad()
     outputs = sample.bind(entry.op)(*sample.tensors)
-    first = torch.autograd.grad(
-        sum(t.sum() for t in outputs), sample.tensors, create_graph=True, materialize_grads=True
-    )
-    second = torch.autograd.grad(sum(t.sum() for t in first), sample.tensors, materialize_grads=True)
+    first = torch.autograd.grad(scalar(outputs), sample.tensors, create_graph=True, materialize_grads=True)
+    second = torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True)
     for grads in (first, second):
         assert [g.shape for g in grads] == [t.shape for t in sample.tensors]
