@@ -4,6 +4,7 @@
 // the operators (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
 
 #include <cppcuda/export.h>
+#include <cppcuda/ops/lltm_cell.h>
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>
 #include <cppcuda/ops/trilinear.h>

@@ -4,6 +4,7 @@
 #include <c10/core/SymBool.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "core/dtype.h"
@@ -115,8 +116,14 @@ void Checker::shape(const char* argument, const Tensor& t, std::string_view patt
   TORCH_CHECK(sizes.size() == items.size(), op_, ": ", argument, " must be ", expected, ", got ", sizes);
   for (size_t i = 0; i < items.size(); ++i) {
     const auto& terms = items[i].terms;
-    if (terms.size() == 1 && terms[0].factor == 1 && terms[0].letter && !find(terms[0].letter)) {
-      dims_.push_back({terms[0].letter, sizes[i]});
+    if (const Term* rest = new_letter(terms)) {
+      c10::SymInt left = sizes[i];
+      if (terms.size() > 1) {
+        left = left - value(terms);
+        TORCH_SYM_CHECK(left.sym_ge(0), op_, ": ", argument, " must be ", expected, spell_letters(terms), ", got ",
+                        sizes);
+      }
+      dims_.push_back({rest->letter, left});
       continue;
     }
     TORCH_SYM_CHECK(sizes[i].sym_eq(value(terms)), op_, ": ", argument, " must be ", expected, spell_letters(terms),
@@ -135,8 +142,17 @@ c10::SymDimVector Checker::sizes(std::string_view pattern) const {
 
 c10::SymInt Checker::value(c10::ArrayRef<Term> terms) const {
   c10::SymInt sum = 0;
-  for (const Term& t : terms) sum += t.letter ? t.factor * find(t.letter)->size : c10::SymInt(t.factor);
+  for (const Term& t : terms) {
+    if (t.letter && !find(t.letter)) continue;
+    sum += t.letter ? t.factor * find(t.letter)->size : c10::SymInt(t.factor);
+  }
   return sum;
+}
+
+const Checker::Term* Checker::new_letter(c10::ArrayRef<Term> terms) const {
+  const auto at = std::find_if(terms.begin(), terms.end(),
+                               [&](const Term& t) { return t.factor == 1 && t.letter && !find(t.letter); });
+  return at == terms.end() ? nullptr : at;
 }
 
 // " with S = 4, I = 3"
@@ -144,7 +160,7 @@ std::string Checker::spell_letters(c10::ArrayRef<Term> terms) const {
   std::ostringstream out;
   const char* before = " with ";
   for (const Term& t : terms) {
-    if (!t.letter) continue;
+    if (!t.letter || !find(t.letter)) continue;
     out << before << t.letter << " = " << find(t.letter)->size;
     before = ", ";
   }

@@ -38,7 +38,8 @@ class Checker {
 
   // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size,
   // but the same wherever it stands, in this pattern and in later ones; a first letter with "?" may
-  // be missing. "3S" and "S + I" are sizes made from letters that earlier patterns met.
+  // be missing. "3S" and "S + I" are sizes made from letters that earlier patterns met; one new letter beside such
+  // letters, without a factor, is what is left of the size.
   void shape(const char* argument, const Tensor& t, std::string_view pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.
@@ -69,6 +70,7 @@ class Checker {
   };
 
   const Dim* find(char letter) const;
+  const Term* new_letter(c10::ArrayRef<Term> sum) const;
   c10::SymInt value(c10::ArrayRef<Term> sum) const;
   std::string spell_letters(c10::ArrayRef<Term> sum) const;
   void check_length(const char* argument, size_t came, size_t expected) const;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 namespace cppcuda::core {
 
@@ -29,6 +30,12 @@ C10_HOST_DEVICE void store(T* to, const Pack<T, N>& pack) {
   }
 #endif
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Calls f(std::integral_constant<int, n>) with n = N when the memory allows packs, else with n = 1.
+template <int N, class F>
+void with_width(bool packs, F f) {
+  packs ? f(std::integral_constant<int, N>{}) : f(std::integral_constant<int, 1>{});
 }
 
 // Whether a pointer and the strides (in elements) that lead from it stay on 16-byte boundaries.

@@ -4,24 +4,14 @@
 
 #include "core/dtype.h"
 #include "core/output.h"
+#include "core/row_strides.h"
 #include "ops/trilinear/params.h"
 #include "ops/trilinear/shape.h"
 
 namespace cppcuda::ops::trilinear {
 
-// Strides of the dims that come before the last `core` ones, [N] or [B, N].
-inline RowStride row_stride(const Tensor& t, int64_t core) {
-  return {t.dim() == core + 2 ? t.stride(0) : 0, t.stride(-core - 1)};
-}
-
-// Several batches count as one when every operand steps evenly from one to the next.
-inline Rows make_rows(const Tensor& points, std::initializer_list<RowStride> strides) {
-  const int64_t per_batch = points.size(-2);
-  const int64_t batches = points.dim() == 3 ? points.size(0) : 1;
-  bool even = true;
-  for (const RowStride& s : strides) even &= s.batch == s.row * per_batch;
-  return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
-}
+using core::make_rows;
+using core::row_stride;
 
 // Calls f with the types of feats (or grad) and points: the same, or 16 bits and float.
 template <class F>
@@ -43,7 +33,7 @@ Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
     run(ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
                             .points = points.const_data_ptr<P>(),
                             .out = out.mutable_data_ptr<T>(),
-                            .rows = make_rows(points, {feats_rows, points_rows}),
+                            .rows = make_rows(points, 1, {feats_rows, points_rows}),
                             .features = feats.size(-1),
                             .feats_rows = feats_rows,
                             .points_rows = points_rows,
@@ -74,7 +64,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
                              .points = points.const_data_ptr<P>(),
                              .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
                              .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
-                             .rows = make_rows(points, {grad_rows, feats_rows, points_rows}),
+                             .rows = make_rows(points, 1, {grad_rows, feats_rows, points_rows}),
                              .features = grad.size(-1),
                              .grad_rows = grad_rows,
                              .feats_rows = feats_rows,

@@ -13,18 +13,12 @@ namespace {
 template <class T>
 constexpr int wide = 16 / sizeof(T);
 
-// Calls f(std::integral_constant<int, N>) with the widest N that the memory allows.
-template <class T, class F>
-void with_width(bool wide_allowed, F f) {
-  wide_allowed ? f(std::integral_constant<int, wide<T>>{}) : f(std::integral_constant<int, 1>{});
-}
-
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, [&]<class T, class P>(const ForwardParams<T, P>& p) {
     const bool wide_allowed = p.features % wide<T> == 0 && p.feats_feature == 1 &&
                               core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                               core::is_aligned16(p.out, {});
-    with_width<T>(wide_allowed, [&](auto n) {
+    core::with_width<wide<T>>(wide_allowed, [&](auto n) {
       const RowLaunch launch = row_launch(p.rows.count, p.features / n);
       core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lanes);
     });
@@ -40,7 +34,7 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
         (!p.feats || (p.feats_feature == 1 &&
                       core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}))) &&
         core::is_aligned16(p.grad_feats, {});
-    with_width<T>(wide_allowed, [&](auto n) {
+    core::with_width<wide<T>>(wide_allowed, [&](auto n) {
       const auto kernel = !p.grad_points  ? backward_kernel<n, true, false, T, P>
                           : !p.grad_feats ? backward_kernel<n, false, true, T, P>
                                           : backward_kernel<n, true, true, T, P>;

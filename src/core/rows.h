@@ -1,0 +1,27 @@
+#pragma once
+
+// Rows of [N, ...] or [B, N, ...] as a kernel addresses them: a batch may lie anywhere, at stride 0 too.
+
+#include <c10/macros/Macros.h>
+
+#include <cstdint>
+
+namespace cppcuda::core {
+
+// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N.
+struct Rows {
+  int64_t count;
+  int64_t per_batch;
+};
+
+struct RowStride {
+  int64_t batch;
+  int64_t row;
+
+  C10_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
+    // One batch is the usual case, and a 64-bit division is slow on a GPU.
+    return rows.per_batch == rows.count ? r * row : r / rows.per_batch * batch + r % rows.per_batch * row;
+  }
+};
+
+}  // namespace cppcuda::core

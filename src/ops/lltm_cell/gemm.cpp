@@ -1,0 +1,81 @@
+#include "ops/lltm_cell/gemm.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+namespace cppcuda::ops::lltm_cell {
+namespace {
+
+// One matrix for all groups, as vmap over the others leaves it.
+bool is_shared(const Tensor& t) { return t.stride(0) == 0 || t.size(0) == 1; }
+
+// [G, B, N] -> [G B, N]
+Tensor fold(const Tensor& t) { return t.flatten(0, 1); }
+
+// a b, into out. b: [K, N], or [G, K, N].
+void product(const Tensor& out, const Tensor& a, const Tensor& b) {
+  Tensor result = out;
+  if (a.dim() == 2) {
+    at::mm_out(result, a, b);
+  } else if (is_shared(b)) {
+    result = fold(out);
+    at::mm_out(result, fold(a), b[0]);
+  } else {
+    at::bmm_out(result, a, b);
+  }
+}
+
+}  // namespace
+
+Tensor concatenate(const Tensor& hx, const Tensor& input) {
+  if (hx.dim() == 3 && is_shared(hx) && is_shared(input)) {
+    return at::cat({hx[0], input[0]}, -1).unsqueeze(0).expand({hx.size(0), -1, -1});
+  }
+  return at::cat({hx, input}, -1);
+}
+
+void affine(const Tensor& gates, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Tensor result = gates;
+  if (gates.dim() == 2) {
+    at::addmm_out(result, bias, x, weight.t());
+  } else if (is_shared(weight) && is_shared(bias)) {
+    result = fold(gates);
+    at::addmm_out(result, bias[0], fold(x), weight[0].t());
+  } else {
+    at::baddbmm_out(result, bias.unsqueeze(1), x, weight.transpose(1, 2));
+  }
+}
+
+void weight_gradient(const Tensor& d_weight, const Tensor& d_gates, const Tensor& x) {
+  Tensor result = d_weight;
+  if (d_gates.dim() == 2) {
+    at::mm_out(result, d_gates.t(), x);
+  } else {
+    at::bmm_out(result, d_gates.transpose(1, 2), x);
+  }
+}
+
+void input_gradients(const Tensor& d_hx, const Tensor& d_input, const Tensor& d_gates, const Tensor& weight) {
+  const int64_t size = d_gates.size(-1) / 3;
+  if (!d_input.defined()) return product(d_hx, d_gates, weight.narrow(-1, 0, size));
+  if (!d_hx.defined()) return product(d_input, d_gates, weight.narrow(-1, size, weight.size(-1) - size));
+  // One product and two copies take less time than two products.
+  auto sizes = d_hx.sizes().vec();
+  sizes.back() = weight.size(-1);
+  const Tensor both = at::empty(sizes, d_hx.options());
+  product(both, d_gates, weight);
+  d_hx.copy_(both.narrow(-1, 0, size));
+  d_input.copy_(both.narrow(-1, size, weight.size(-1) - size));
+}
+
+void bias_gradient(const Tensor& d_bias, const Tensor& d_gates) {
+  Tensor result = d_bias;
+  at::sum_out(result, d_gates, -2);
+}
+
+}  // namespace cppcuda::ops::lltm_cell

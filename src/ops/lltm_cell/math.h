@@ -1,0 +1,64 @@
+#pragma once
+
+// One element of the state, from its three gates g0, g1, g2 before their activations:
+//
+//   i = sigmoid(g0)   o = sigmoid(g1)   c = elu(g2)
+//   cy = cx + c i     hy = tanh(cy) o
+
+#include <c10/macros/Macros.h>
+
+#include <cmath>
+
+namespace cppcuda::ops::lltm_cell {
+
+// sigmoid(x) and sigmoid(-x): a product of both is the derivative, with nothing that cancels. exp never overflows.
+template <class A>
+struct Sigmoid {
+  A value, complement;
+
+  C10_HOST_DEVICE explicit Sigmoid(A x) {
+    const A e = std::exp(-std::abs(x)), large = A(1) / (A(1) + e), small = e * large;
+    value = x < A(0) ? small : large;
+    complement = x < A(0) ? large : small;
+  }
+};
+
+template <class A>
+C10_HOST_DEVICE A elu(A x) {
+  return x <= A(0) ? std::expm1(x) : x;
+}
+
+// Of large arguments exp is not taken: it would overflow.
+template <class A>
+C10_HOST_DEVICE A elu_slope(A x) {
+  return x <= A(0) ? std::exp(x) : A(1);
+}
+
+template <class A>
+struct State {
+  A hy, cy;
+};
+
+template <class A>
+C10_HOST_DEVICE State<A> cell(A g0, A g1, A g2, A cx) {
+  const A cy = cx + elu(g2) * Sigmoid<A>(g0).value;
+  return {std::tanh(cy) * Sigmoid<A>(g1).value, cy};
+}
+
+template <class A>
+struct Gradients {
+  A g0, g1, g2, cx;
+};
+
+// A gradient that is not there takes its terms along: they are not 0 times something that may be infinite.
+template <bool HY, bool CY, class A>
+C10_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
+  const Sigmoid<A> i(g0), o(g1);
+  const A c = elu(g2), t = std::tanh(cx + c * i.value);
+  A by_cy = CY ? grad_cy : A(0);
+  if (HY) by_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));
+  return {by_cy * c * (i.value * i.complement), HY ? grad_hy * t * (o.value * o.complement) : A(0),
+          by_cy * i.value * elu_slope(g2), by_cy};
+}
+
+}  // namespace cppcuda::ops::lltm_cell

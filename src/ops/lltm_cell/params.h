@@ -1,0 +1,48 @@
+#pragma once
+
+// What a kernel gets, on CPU and on CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...], are
+// core's batches of rows.
+
+#include <cstdint>
+
+#include "core/rows.h"
+
+namespace cppcuda::ops::lltm_cell {
+
+// [G?, B, columns] with any strides, or null.
+template <class T>
+struct Matrix {
+  const T* data = nullptr;
+  core::RowStride rows{};
+  int64_t column = 1;
+
+  C10_HOST_DEVICE const T* row(const core::Rows& all, int64_t r) const {
+    return data ? data + rows.offset(all, r) : nullptr;
+  }
+};
+
+// T: the dtype of the gates, C: of the cell state.
+template <class T, class C>
+struct ForwardParams {
+  const T* gates;  // [rows, 3 size], contiguous
+  Matrix<C> cx;
+  T* hy;  // [rows, size], contiguous
+  C* cy;
+  core::Rows rows;
+  int64_t size;
+};
+
+template <class T, class C>
+struct BackwardParams {
+  Matrix<T> grad_hy;  // one of these two is there
+  Matrix<C> grad_cy;
+  Matrix<T> grad_gates;  // may be null
+  Matrix<T> gates;
+  Matrix<C> cx;
+  T* d_gates;  // [rows, 3 size], contiguous, or null
+  C* d_cx;     // [rows, size], contiguous, or null
+  core::Rows rows;
+  int64_t size;
+};
+
+}  // namespace cppcuda::ops::lltm_cell
