@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
+__all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
 
 def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
@@ -83,6 +83,48 @@ def quick_gelu_(input: Tensor) -> Tensor:
     """:func:`quick_gelu` in place, for inference: a call that would lose a gradient is an error."""
     torch.ops.cppcuda.quick_gelu_(input)
     return input
+
+
+def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:
+    r"""One step of an LLTM: a recurrent cell without a forget gate, whose candidate is an elu.
+
+    With :math:`(g_0, g_1, g_2) = [\text{hx}, \text{input}] \, \text{weight}^T + \text{bias}`, in chunks of S columns,
+
+    .. math::
+        i = \sigma(g_0), \quad o = \sigma(g_1), \quad c = \operatorname{elu}(g_2), \qquad
+        \text{cy} = \text{cx} + c \, i, \quad \text{hy} = \tanh(\text{cy}) \, o
+
+    Args:
+        input: ``[B, I]``, of dtype float64, float32, float16 or bfloat16, with any strides, as all arguments.
+        weight: ``[3S, S + I]``, whose first S columns meet ``hx``, in the dtype of ``input``.
+        bias: ``[3S]``, in the dtype of ``input``.
+        hx: ``[B, S]``, in the dtype of ``input``.
+        cx: ``[B, S]``, in the dtype of ``input``, or float32 beside 16 bits: a sum over a whole sequence loses too much
+            in bfloat16.
+
+    Returns:
+        ``(hy, cy)``, ``[B, S]`` each, contiguous, in the dtypes of ``hx`` and ``cx``. The gates are rounded to the
+        dtype of ``input``, as a linear layer's result is; all else is computed in float32 for 16 bits.
+
+    A group of such cells, every argument with one more first dim G, is one call too. G, B, I and S may be 0.
+
+    Gradients, with :math:`a = \text{grad}_\text{cy} + \text{grad}_\text{hy} \, o \, (1 - \tanh^2 \text{cy})` for
+    ``cx``: :math:`d = (a \, c \, i (1 - i), \; \text{grad}_\text{hy} \tanh(\text{cy}) \, o (1 - o), \;
+    a \, i \operatorname{elu}'(g_2))` for the gates, :math:`d \, \text{weight}` for ``hx`` and ``input``,
+    :math:`d^T [\text{hx}, \text{input}]` for ``weight`` and the sum of d over rows for ``bias``; differentiable again,
+    any number of times, in reverse and forward mode. The derivative of elu is 1 at 0, as in torch, and no exponential
+    overflows. Kept for them are the gates and ``cx``, ``weight`` for the gradients of ``hx`` and ``input``, and these
+    two for that of ``weight``.
+
+    Under autocast ``cx`` and ``cy`` are float32, the rest is of the autocast dtype; float64 is left alone.
+
+    Raises:
+        RuntimeError: for other ranks, sizes, dtypes or layouts, and when the devices differ.
+
+    The cell is that of PyTorch's tutorial of C++ extensions (P. Goldsborough, 2018), which introduces it as an LSTM
+    that lacks a forget gate and has an elu for its candidate.
+    """
+    return torch.ops.cppcuda.lltm_cell(input, weight, bias, hx, cx)
 
 
 def trilinear(feats: Tensor, points: Tensor) -> Tensor:

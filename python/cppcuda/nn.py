@@ -1,10 +1,14 @@
 """The operators as modules; those without parameters hold no state and pickle as any module does."""
 
+import math
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from cppcuda import functional
 
-__all__ = ["QuickGELU", "Sigmoid", "Trilinear", "UpsampleBilinear2d"]
+__all__ = ["LLTMCell", "QuickGELU", "Sigmoid", "Trilinear", "UpsampleBilinear2d"]
 
 
 class Sigmoid(nn.Module):
@@ -25,6 +29,53 @@ class QuickGELU(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.quick_gelu(input)
+
+
+class LLTMCell(nn.Module):
+    r"""One step of an LLTM; see :func:`cppcuda.functional.lltm_cell`.
+
+    Args:
+        input_size: I, the number of features of an input
+        hidden_size: S, the number of features of the state
+
+    Shape:
+        - input: ``[B, I]``
+        - state: ``(hx, cx)``, ``[B, S]`` each; zeros if it is not given
+        - output: ``(hy, cy)``, ``[B, S]`` each, the next state
+
+    Attributes:
+        weight: ``[3S, S + I]``, drawn uniformly from :math:`\pm 1 / \sqrt{S}`
+        bias: ``[3S]``, likewise
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(3 * hidden_size, hidden_size + input_size, **factory))
+        self.bias = nn.Parameter(torch.empty(3 * hidden_size, **factory))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if state is None:
+            zeros = torch.zeros([*input.shape[:-1], self.hidden_size], dtype=input.dtype, device=input.device)
+            state = (zeros, zeros)
+        return functional.lltm_cell(input, self.weight, self.bias, state[0], state[1])
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"
 
 
 class Trilinear(nn.Module):

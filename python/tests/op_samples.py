@@ -193,12 +193,23 @@ class OpEntry:
     module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, from the arguments that are no tensors
     writing_names: tuple[str, ...] = ()  # ops of the same values that write to an existing tensor
     autocast_policy: bool = True  # an autocast kernel of its own; without one, dtypes stay as they are
-    # The output's dtype under autocast, from the dtypes of the tensor arguments and autocast's
-    autocast_dtype: Callable[[tuple[torch.dtype, ...], torch.dtype], torch.dtype] | None = None
+    # The output's dtype under autocast, or those of several, from the dtypes of the tensor arguments and autocast's
+    autocast_dtype: Callable[[tuple[torch.dtype, ...], torch.dtype], torch.dtype | tuple[torch.dtype, ...]] | None = (
+        None
+    )
     # The strides of each output, from the arguments; contiguous if there is no rule
     strides: Callable[..., list[tuple[int, ...]]] | None = None
     # How many roundings lie between the exact value and an output, where there is more than one
     roundings: float = 1
+    # Whether matrix products by ATen lie between inputs and outputs: their results are rounded to the narrowest dtype,
+    # and their bits depend on sizes, strides and the number of threads
+    products: bool = False
+    # Bytes that a call allocates and frees again, as a multiple of its outputs
+    temporaries: float = 0
+    # The argument that dtypes and devices of the others are compared with; the first one if there is no name
+    anchor: str = ""
+    # The op that stands for this one in graphs of autograd, with outputs that this one does not return
+    differentiated_as: str = ""
     # Inputs that stay alive in the graph when a gradient for one tensor argument is asked for
     saved_for: dict[int, set[int]] = field(default_factory=dict)
 
@@ -209,6 +220,10 @@ class OpEntry:
     @property
     def qualified_name(self) -> str:
         return f"cppcuda::{self.name}"
+
+    @property
+    def node_name(self) -> str:
+        return f"cppcuda::{self.differentiated_as or self.name}Backward"
 
     @property
     def argument_names(self) -> list[str]:
@@ -248,12 +263,18 @@ OPS: list[OpEntry] = []  # with their backward ops, which are ops like the other
 
 def register(entry: OpEntry) -> None:
     OPS.append(entry)
-    if entry.backward:
+    if entry.backward and entry.backward not in OPS:
         OPS.append(entry.backward)
 
 
 def forward_ops() -> list[OpEntry]:
     return [e for e in OPS if e.backward]
+
+
+def traced_ops() -> list[OpEntry]:
+    """Forward ops as a trace of autograd holds them. torch.export sees an op before autograd has replaced it, and what
+    the op that replaced it saved is a tensor that it has never seen; so too with torch.lstm_cell and F.layer_norm."""
+    return [next(o for o in OPS if o.name == (e.differentiated_as or e.name)) for e in forward_ops()]
 
 
 # ---------------------------------------------------------------- helpers for entries

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 import torch.autograd.forward_ad as fwad
-from op_samples import FLOAT_DTYPES, SIXTEEN_BIT, OpEntry, Sample, T, forward_ops, make_tensor
-from support import assert_close, over_devices, over_ops, over_samples, scalar
+from op_samples import FLOAT_DTYPES, SIXTEEN_BIT, OpEntry, Sample, T, forward_ops, make_tensor, outputs_of
+from support import assert_close, over_devices, over_ops, over_samples, scalar, some_of
 
 over_autocast = pytest.mark.parametrize("cast", SIXTEEN_BIT, ids=str)
 CASTABLE = [d for d in FLOAT_DTYPES if d != torch.float64]
@@ -17,7 +17,7 @@ def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
     spec = entry.spec(entry.names("basic")[0])
     count = sum(isinstance(a, T) for a in spec.args)
     samples = []
-    for dtypes in itertools.product(CASTABLE, repeat=count):
+    for dtypes in some_of(itertools.product(CASTABLE, repeat=count), 60):
         it = iter(dtypes)
         args = tuple(make_tensor(a, next(it), device, i) if isinstance(a, T) else a for i, a in enumerate(spec.args))
         samples.append(Sample(str(dtypes), args))
@@ -49,14 +49,16 @@ def test_dtypes(entry: OpEntry, device: str, cast: torch.dtype) -> None:
         tried += 1
         sample = sample.requires_grad()
         with torch.autocast(device, cast):
-            out = entry.op(*sample.args)
-        assert out.dtype == entry.autocast_dtype(dtypes, cast), dtypes
-        exact = entry.reference(*sample.double().args)
-        assert_close(out.double(), exact, f"{dtypes}", rtol=0.02, atol=0.02)
-        gradients = torch.autograd.grad(out.float().sum(), sample.tensors)
+            outputs = outputs_of(entry.op(*sample.args))
+        found = tuple(t.dtype for t in outputs)
+        wanted = entry.autocast_dtype(dtypes, cast)
+        assert found == (wanted if isinstance(wanted, tuple) else (wanted,)), dtypes
+        for out, exact in zip(outputs, outputs_of(entry.reference(*sample.double().args)), strict=True):
+            assert_close(out.double(), exact, f"{dtypes}", rtol=0.02, atol=0.02)
+        gradients = torch.autograd.grad(sum(t.float().sum() for t in outputs), sample.tensors)
         assert tuple(g.dtype for g in gradients) == dtypes
         with torch.autocast(device, cast), torch.no_grad():
-            assert entry.op(*sample.args).dtype == out.dtype
+            assert tuple(t.dtype for t in outputs_of(entry.op(*sample.args))) == found
     assert tried >= len(CASTABLE)
 
 
@@ -139,12 +141,11 @@ def test_forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: 
 def test_disabled_inside(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
-        assert entry.op(*sample.args).dtype == torch.float32
+        assert all(t.dtype == torch.float32 for t in outputs_of(entry.op(*sample.args)))
 
 
 @over_ops(forward_ops())
 def test_float64_is_left_alone(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(entry.op(*sample.args), entry.op(*sample.args))
-        assert entry.op(*sample.args).dtype in (torch.float64, torch.bfloat16)
+        assert all(t.dtype in (torch.float64, torch.bfloat16) for t in outputs_of(entry.op(*sample.args)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from op_samples import OpEntry, Sample, forward_ops
-from support import assert_close, over_ops, over_samples, scalar
+from support import assert_close, over_ops, over_samples, scalar, some_of
 from torch import Tensor
 from torch._dynamo import compiled_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -149,7 +149,7 @@ def recorded_compiled_autograd(compile_graph: bool = False) -> Iterator[list[tor
 def test_compiled_autograd_is_eager(entry: OpEntry, name: str) -> None:
     """For every set of gradients that can be asked for."""
     sample = entry.sample(name)
-    for wanted in itertools.product((False, True), repeat=len(sample.tensors)):
+    for wanted in some_of(itertools.product((False, True), repeat=len(sample.tensors)), 40):
         tensors = tuple(t.detach().requires_grad_(w) for t, w in zip(sample.tensors, wanted, strict=True))
         value = scalar(sample.bind(entry.op)(*tensors))
         if not value.requires_grad:
@@ -171,7 +171,7 @@ def test_compiled_autograd_captures_once(entry: OpEntry) -> None:
     assert_close(actual, expected)
     assert len(graphs) == 1
     calls = [n for n in graphs[0].graph.nodes if n.op == "call_function"]
-    own = [n for n in calls if f"{entry.qualified_name}Backward" in str(n.target)]
+    own = [n for n in calls if entry.node_name in str(n.target)]
     assert len(own) == 1, "the formula was inlined or run while it was captured"
 
 

@@ -1,6 +1,8 @@
 """torch.func: every transform and nesting gives what plain torch gives, in as few kernels as one may hope for."""
 
 import itertools
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,8 @@ from support import (
     over_samples,
     profiled,
     scalar,
+    some_of,
+    value_tolerance,
 )
 from torch import Tensor
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
@@ -148,7 +152,14 @@ def test_transform(entry: OpEntry, name: str, transform: str) -> None:
 
 def in_dims_of(sample: Sample) -> list[tuple[int | None, ...]]:
     dims = [(None, *{0: None, 1: None, t.dim(): None, -1: None}) for t in sample.tensors]
-    return [c for c in itertools.product(*dims) if any(d is not None for d in c)]
+    if math.prod(map(len, dims)) <= 100:
+        return [c for c in itertools.product(*dims) if any(d is not None for d in c)]
+    count = range(len(dims))
+    alone = [tuple(dims[j][1 + j % 2] if i == j else None for i in count) for j in count]
+    all_but_one = [tuple(None if i == j else dims[i][1 + i % 2] for i in count) for j in count]
+    random_ones = random.Random(0)
+    some = [tuple(random_ones.choice(d) for d in dims) for _ in range(20)]
+    return [(0,) * len(dims), *alone, *all_but_one, *(c for c in some if any(d is not None for d in c))]
 
 
 @pytest.mark.capability("vmap")
@@ -188,20 +199,23 @@ def test_vmap_of_every_sample(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("vmap")
 @over_dtypes()
 def test_vmap_in_every_dtype(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
-    """The same bits as one call after another."""
+    """The same bits as one call after another, but for products by ATen."""
     for name in entry.names("basic"):
         sample = entry.sample(name, dtype, mixed=mixed)
         inputs = rows(sample.tensors)
         actual = vmap(sample.bind(entry.op))(*inputs)
         loop = [sample.bind(entry.op)(*row) for row in zip(*inputs, strict=True)]
         for a, e in zip(actual, zip(*loop, strict=True), strict=True):
-            assert torch.equal(a, torch.stack(e)), name
+            if entry.products:
+                assert_close(a, torch.stack(e), name, **value_tolerance(entry, sample, a, torch.stack(e)))
+            else:
+                assert torch.equal(a, torch.stack(e)), name
 
 
 @over_samples("basic")
 def test_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
-    for in_dims in itertools.product((None, 0), repeat=len(sample.tensors)):
+    for in_dims in some_of(itertools.product((None, 0), repeat=len(sample.tensors)), 32):
         if all(d is None for d in in_dims):
             continue
         inputs = [t if d is None else batched(t, 7) for t, d in zip(sample.tensors, in_dims, strict=True)]
@@ -245,9 +259,10 @@ def test_vmap_copies_nothing(entry: OpEntry) -> None:
         f = vmap(big.bind(entry.op), in_dims=in_dims)
         outputs = f(*inputs)
         names = {event.name for event in profiled(lambda f=f, inputs=inputs: f(*inputs)).events()}
-        assert not names & COPIES, f"batch on argument {alone}"
+        assert entry.products or not names & COPIES, f"batch on argument {alone}"
         result_bytes = sum(t.numel() * t.element_size() for t in outputs)
-        assert allocated_bytes(lambda f=f, inputs=inputs: f(*inputs)) <= 1.1 * result_bytes + 4096
+        allowed = (1.1 + entry.temporaries) * result_bytes + 4096
+        assert allocated_bytes(lambda f=f, inputs=inputs: f(*inputs)) <= allowed, f"batch on argument {alone}"
 
 
 @over_ops(forward_ops())

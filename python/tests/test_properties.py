@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from op_samples import FLOAT_DTYPES, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, T, computed, make_tensor
-from support import assert_close, over_devices, over_ops
+from support import assert_close, gradient_eps, over_devices, over_ops, value_tolerance
 from torch import Tensor
 
 
@@ -64,8 +64,7 @@ def test_values_and_gradients(entry: OpEntry, device: str) -> None:
         if actual:
             entry.assert_strides(sample, actual)
         for a, e in zip(actual, expected, strict=True):
-            tolerance = {k: v * entry.roundings for k, v in TOLERANCE[a.dtype].items()}
-            assert_close(a.double(), e, sample.name, **tolerance)
+            assert_close(a.double(), e, sample.name, **value_tolerance(entry, sample, a, e))
         if not actual:
             return
         cotangents = [torch.rand_like(a) for a in actual]
@@ -74,7 +73,7 @@ def test_values_and_gradients(entry: OpEntry, device: str) -> None:
         exact_grads = torch.autograd.grad(expected, exact.tensors, [c.double() for c in cotangents], **options)
         for t, a, e in zip(sample.tensors, grads, exact_grads, strict=True):
             assert a.dtype == t.dtype and a.shape == t.shape
-            eps = torch.finfo(t.dtype if entry.backward else dtype).eps
+            eps = gradient_eps(entry, sample, t, dtype)
             assert_close(
                 a.double(),
                 e,
@@ -104,7 +103,7 @@ def test_vmap_over_any_layout(entry: OpEntry, device: str) -> None:
         for i in range(size):
             one = [t if d is None else t.select(d, i) for t, d in zip(inputs, in_dims, strict=True)]
             for a, e in zip(actual, sample.bind(entry.op)(*one), strict=True):
-                tolerance = TOLERANCE[e.dtype]
+                tolerance = value_tolerance(entry, sample, a[i], e) if entry.products else TOLERANCE[e.dtype]
                 assert_close(a[i], e, sample.name, **tolerance)
 
     check()

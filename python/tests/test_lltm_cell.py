@@ -1,0 +1,308 @@
+"""lltm_cell and nn.LLTMCell beyond what every operator is tested for."""
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Iterator
+
+import pytest
+import torch
+from cppcuda.functional import lltm_cell
+from cppcuda.nn import LLTMCell
+from samples.lltm_cell import lltm_cell_reference
+from support import assert_close, scalar
+from torch import Tensor, nn
+from torch.export import Dim, export
+
+STEPS, BATCH, INPUT, SIZE = 50, 4, 5, 6
+
+
+def arguments(batch: int = BATCH, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    shapes = ((batch, INPUT), (3 * SIZE, SIZE + INPUT), (3 * SIZE,), (batch, SIZE), (batch, SIZE))
+    return tuple(torch.randn(s, dtype=torch.float64).mul_(0.5).to(dtype) for s in shapes)
+
+
+def leaves(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(t.detach().clone().requires_grad_() for t in tensors)
+
+
+# ---------------------------------------------------------------- values at the ends of the range
+
+SPECIAL = (0.0, -0.0, 1e-30, -1e-30, 1.0, -1.0, 80.0, -80.0, 100.0, -100.0, 800.0, -800.0, 1e4, -1e4)
+NOT_FINITE = (math.inf, -math.inf, math.nan)
+
+
+def of_gates(dtype: torch.dtype, values: tuple[float, ...]) -> Iterator[tuple[Tensor, ...]]:
+    """Arguments without an input or a state, whose gates are the bias: all triples of the values."""
+    grid = torch.cartesian_prod(*[torch.tensor(values, dtype=dtype)] * 3).T.contiguous()  # [3, S]
+    size = grid.shape[1]
+    for cx in (-0.5, 0.0, 2.0):
+        empty = torch.zeros(1, 0, dtype=dtype)
+        # hx is 0, and so is the part of the gates that comes from it.
+        weight = torch.zeros(3 * size, 1, dtype=dtype).expand(3 * size, size)
+        yield empty, weight, grid.flatten(), torch.zeros(1, size, dtype=dtype), torch.full((1, size), cx, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_large_arguments(dtype: torch.dtype) -> None:
+    """The textbook's elu takes exp(x) of large x for a gradient of 0 times infinity."""
+    for args in of_gates(dtype, SPECIAL):
+        results = []
+        for f, inputs in ((lltm_cell, args), (lltm_cell_reference, tuple(t.double() for t in args))):
+            bias, cx = inputs[2].clone().requires_grad_(), inputs[4].clone().requires_grad_()
+            outputs = f(*inputs[:2], bias, inputs[3], cx)
+            first = torch.autograd.grad([o.sum() for o in outputs], (bias, cx), create_graph=True)
+            second = torch.autograd.grad([g.sum() for g in first], (bias, cx))
+            results.append([*outputs, *first, *second])
+        assert all(t.isfinite().all() for t in results[0])
+        assert_close([t.double() for t in results[0]], results[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_infinities_and_nan_as_in_torch(dtype: torch.dtype) -> None:
+    for args in of_gates(dtype, (*NOT_FINITE, 0.0, 3.0)):
+        gates, cx = args[2].view(1, -1), args[4]
+        found = []
+        for used in (slice(0, 1), slice(1, 2), slice(0, 2)):
+            bias, state = args[2].clone().requires_grad_(), cx.clone().requires_grad_()
+            i, o, c = bias.view(1, -1).chunk(3, -1)
+            plain_cy = state + torch.nn.functional.elu(c) * torch.sigmoid(i)
+            plain = (torch.tanh(plain_cy) * torch.sigmoid(o), plain_cy)[used]
+            expected = [*plain, *torch.autograd.grad([t.sum() for t in plain], (bias, state), allow_unused=True)]
+            grads = [torch.ones_like(cx) if i in range(2)[used] else None for i in range(2)]
+            hy, cy, _ = torch.ops.cppcuda._lltm_cell(*args[:2], args[2], args[3], cx)
+            if args[2].isfinite().all():
+                assert_close([hy, cy], [*plain], equal_nan=True)
+            mask = [False, False, True, False, True]
+            _, _, d_bias, _, d_cx = torch.ops.cppcuda._lltm_cell_backward(
+                *grads, None, gates, None, None, None, cx, mask
+            )
+            found.append((d_bias, d_cx))
+            assert_close(
+                [d_bias, d_cx], [g.nan_to_num(0) if g is None else g for g in expected[len(plain) :]], equal_nan=True
+            )
+        assert found
+
+
+def test_derivative_of_elu_at_zero() -> None:
+    """1 from either side, and the second derivative is that of the right side, as torch has it."""
+    for order in (1, 2, 3):
+        results = []
+        for f in (lltm_cell, lltm_cell_reference):
+            args = leaves(tuple(torch.zeros_like(t) for t in arguments()))
+            value = scalar(f(*args))
+            for _ in range(order):
+                grads = torch.autograd.grad(value, args, create_graph=True, materialize_grads=True)
+                value = scalar(grads)
+            results.append(grads)
+        assert_close(*results)
+    args = leaves(tuple(t * 1e-3 for t in arguments()))
+    assert torch.autograd.gradcheck(lltm_cell, args, check_forward_ad=True)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_what_is_saved() -> None:
+    """The gates, cx, and per gradient the matrices that it reads; nothing of the size of [hx, input]."""
+    for wanted, read in ((0, {1}), (1, {0, 3}), (2, set()), (3, {1}), (4, set()), (None, {0, 1, 3})):
+        args = arguments()
+        args = tuple(t.requires_grad_() if wanted in (i, None) else t for i, t in enumerate(args))
+        saved: list[Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, s=saved: s.append(t) or t, lambda t: t):
+            lltm_cell(*args)
+        pointers = {t.data_ptr() for t in saved}
+        assert pointers.issuperset(args[i].data_ptr() for i in (*read, 4))
+        others = [t for t in saved if t.data_ptr() not in {a.data_ptr() for a in args}]
+        assert [t.shape for t in others] == [(BATCH, 3 * SIZE)]
+        assert len(saved) == len(read) + 2
+
+
+def test_inference_allocates_gates_once() -> None:
+    with torch.no_grad():
+        hy, cy = lltm_cell(*arguments())
+    assert hy.grad_fn is None and cy.grad_fn is None
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def unrolled(f, inputs: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    outputs = []
+    for x in inputs:
+        hx, cx = f(x, weight, bias, hx, cx)
+        outputs.append(hx)
+    return torch.stack(outputs), hx, cx
+
+
+def test_gradient_through_fifty_steps() -> None:
+    _, *rest = arguments()
+    args = (torch.randn(STEPS, BATCH, INPUT, dtype=torch.float64), *rest)
+    results = []
+    for f in (lltm_cell, lltm_cell_reference):
+        tensors = leaves(args)
+        outputs = unrolled(f, *tensors)
+        results.append([*outputs, *torch.autograd.grad(scalar(outputs), tensors)])
+    assert_close(*results)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_through_a_sequence(dtype: torch.dtype) -> None:
+    """The product in 16 bits, the cell state in float32 from the first step on, gradients in float32."""
+    torch._dynamo.reset()
+    _, *rest = arguments(dtype=torch.float32)
+    args = (torch.randn(6, BATCH, INPUT), *rest)
+    exact = unrolled(lltm_cell_reference, *(t.double() for t in args))
+    found = []
+
+    def run(*tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast("cpu", dtype):
+            return unrolled(lltm_cell, *tensors)
+
+    for call in (run, torch.compile(run, fullgraph=True, backend="aot_eager")):
+        tensors = leaves(args)
+        outputs = call(*tensors)
+        assert [t.dtype for t in outputs] == [dtype, dtype, torch.float32]
+        grads = torch.autograd.grad([t.float().sum() for t in outputs], tensors)
+        assert all(g.dtype == torch.float32 for g in grads)
+        found.append([*outputs, *grads])
+    assert_close([t.double() for t in found[0][:3]], list(exact), rtol=0.05, atol=0.05)
+    assert_close(*found)
+
+
+def test_long_sums_in_a_wide_state() -> None:
+    """Beside 16 bits a float32 state takes in what a bfloat16 one drops."""
+    size, steps = 8, 400
+    empty = torch.zeros(1, 0, dtype=torch.bfloat16)
+    weight = torch.zeros(3 * size, size, dtype=torch.bfloat16)
+    bias = torch.zeros(3 * size, dtype=torch.bfloat16)
+    bias[2 * size :] = 0.25  # every step adds 1/8
+    ends = []
+    for dtype in (torch.bfloat16, torch.float32):
+        hx, cx = torch.zeros(1, size, dtype=torch.bfloat16), torch.zeros(1, size, dtype=dtype)
+        for _ in range(steps):
+            hx, cx = lltm_cell(empty, weight, bias, hx, cx)
+        ends.append(cx.float())
+    assert torch.equal(ends[1], torch.full((1, size), steps / 8))
+    assert (ends[0] < steps / 8).all()
+
+
+# ---------------------------------------------------------------- the module
+
+
+def test_parameters() -> None:
+    cell = LLTMCell(INPUT, 100)
+    assert [(n, tuple(p.shape)) for n, p in cell.named_parameters()] == [("weight", (300, 105)), ("bias", (300,))]
+    for p in cell.parameters():
+        assert p.dtype == torch.float32 and p.requires_grad
+        assert p.abs().max() <= 0.1
+        assert p.abs().max() > 0.095 and abs(float(p.mean())) < 0.02
+        assert abs(float(p.std()) - 0.1 / math.sqrt(3)) < 0.01
+    before = cell.weight.clone()
+    cell.reset_parameters()
+    assert not torch.equal(before, cell.weight)
+    assert repr(cell) == f"LLTMCell({INPUT}, 100)"
+    assert all(t.dtype == torch.float64 for t in LLTMCell(2, 3, dtype=torch.float64).parameters())
+    assert all(t.is_meta for t in LLTMCell(2, 3, device="meta").parameters())
+    assert LLTMCell(2, 0)(torch.ones(4, 2))[0].shape == (4, 0)
+
+
+@pytest.mark.parametrize("batch", [BATCH, 0])
+def test_state_is_optional(batch: int) -> None:
+    cell = LLTMCell(INPUT, SIZE)
+    x, zeros = torch.randn(batch, INPUT), torch.zeros(batch, SIZE)
+    expected = lltm_cell_reference(x.double(), cell.weight.double(), cell.bias.double(), zeros, zeros)
+    assert_close([t.double() for t in cell(x)], list(expected))
+    assert all(torch.equal(a, b) for a, b in zip(cell(x), cell(x, (zeros, zeros)), strict=True))
+    assert cell(x)[0].shape == (batch, SIZE)
+    with torch.autocast("cpu", torch.bfloat16):
+        hy, cy = cell(x)
+        assert (hy.dtype, cy.dtype) == (torch.bfloat16, torch.float32)
+        assert cell(x, (hy, cy))[1].dtype == torch.float32
+
+
+def test_copies() -> None:
+    cell, x = LLTMCell(INPUT, SIZE), torch.randn(BATCH, INPUT)
+    for other in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
+        assert all(torch.equal(a, b) for a, b in zip(other(x), cell(x), strict=True))
+    other = LLTMCell(INPUT, SIZE)
+    other.load_state_dict(cell.state_dict())
+    assert torch.equal(other(x)[0], cell(x)[0])
+
+
+class Loop(nn.Module):
+    """Inputs [T, B, I] -> outputs [T, B, S]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = LLTMCell(INPUT, SIZE)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        state = self.cell(inputs[0])
+        outputs = [state[0]]
+        for t in range(1, inputs.shape[0]):
+            state = self.cell(inputs[t], state)
+            outputs.append(state[0])
+        return torch.stack(outputs)
+
+
+def test_torchscript_of_a_loop() -> None:
+    loop, inputs = Loop(), torch.randn(7, BATCH, INPUT)
+    buffer = io.BytesIO()
+    scripted = torch.jit.script(loop)
+    assert "cppcuda::lltm_cell" in str(scripted.inlined_graph)
+    torch.jit.save(scripted, buffer)
+    buffer.seek(0)
+    loaded = torch.jit.load(buffer)
+    for module in (scripted, loaded):
+        for steps in (7, 3):
+            assert_close(module(inputs[:steps]), loop(inputs[:steps]))
+    results = []
+    for module in (loaded, loop):
+        parameters = list(module.parameters())
+        results.append(torch.autograd.grad(scalar((module(inputs),)), parameters))
+    assert_close(*results)
+
+
+def test_export_of_a_cell_and_of_a_loop() -> None:
+    cell, batch = LLTMCell(INPUT, SIZE), Dim("batch", min=2, max=1 << 20)
+    x = torch.randn(BATCH, INPUT)
+    program = export(cell, (x,), dynamic_shapes=({0: batch}, None))
+    assert torch.ops.cppcuda.lltm_cell.default in [n.target for n in program.graph.nodes]
+    for rows in (3, 9):
+        other = torch.randn(rows, INPUT)
+        assert_close(program.module()(other), cell(other))
+    loop, inputs = Loop(), torch.randn(5, BATCH, INPUT)
+    program = export(loop, (inputs,), dynamic_shapes=({1: batch},))
+    assert_close(program.module()(inputs[:, :3]), loop(inputs[:, :3]))
+
+
+def test_compiled_loop_is_one_graph() -> None:
+    torch._dynamo.reset()
+    loop, inputs = Loop(), torch.randn(5, BATCH, INPUT)
+    compiled = torch.compile(loop, fullgraph=True, backend="aot_eager")
+    results = []
+    for module in (compiled, loop):
+        out = module(inputs)
+        results.append([out, *torch.autograd.grad(scalar((out,)), list(loop.parameters()))])
+    assert_close(*results)
+
+
+def test_training_lowers_the_loss() -> None:
+    """The cell remembers the first input over eight steps."""
+    torch.manual_seed(1)
+    cell, head = LLTMCell(1, 16), nn.Linear(16, 1)
+    optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.02)
+    losses = []
+    for _ in range(150):
+        first = torch.randint(2, (32, 1)).float() * 2 - 1
+        state = cell(first)
+        for _ in range(7):
+            state = cell(torch.zeros(32, 1), state)
+        loss = (head(state[0]) - first).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    assert losses[0] > 0.5 and losses[-1] < 0.05, losses[::10]

@@ -1,0 +1,78 @@
+#include <torch/library.h>
+
+#include "core/launch.cuh"
+#include "ops/lltm_cell/adapter.h"
+#include "ops/lltm_cell/kernel.cuh"
+#include "ops/lltm_cell/launch.h"
+#include "ops/lltm_cell/schema.h"
+
+namespace cppcuda::ops::lltm_cell {
+namespace {
+
+// Values per access: 16 bytes of the wider type, which may be the cell state's.
+template <class T, class C>
+constexpr int wide = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
+
+template <class T>
+bool in_packs(const Matrix<T>& m) {
+  return !m.data || (m.column == 1 && core::is_aligned16(m.data, {m.rows.batch, m.rows.row}));
+}
+
+// Whether rows of `size` elements start and end on 16-byte boundaries.
+template <class T>
+bool in_packs(const T* rows, int64_t size) {
+  return core::is_aligned16(rows, {size});
+}
+
+std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
+                                               const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                               const Tensor& cx) {
+  auto run = [&]<class T, class C>(const ForwardParams<T, C>& p) {
+    const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
+    core::with_width<wide<T, C>>(packs, [&](auto n) {
+      core::launch(forward_kernel<n, T, C>, pack_launch(p.rows.count * (p.size / n)), cx.device(), p);
+    });
+  };
+  return forward(outputs, input, weight, bias, hx, cx, run);
+}
+
+std::tuple<Tensor, Tensor, Tensor> cell_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                                             const Tensor& hx, const Tensor& cx) {
+  return run_forward(cell_shape(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+}
+
+std::tuple<Tensor, Tensor> forward_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                        const Tensor& cx) {
+  auto [hy, cy, gates] = run_forward(outputs("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+  return {hy, cy};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cuda(const OptionalTensor& grad_hy,
+                                                                 const OptionalTensor& grad_cy,
+                                                                 const OptionalTensor& grad_gates, const Tensor& gates,
+                                                                 const OptionalTensor& input,
+                                                                 const OptionalTensor& weight, const OptionalTensor& hx,
+                                                                 const Tensor& cx, c10::List<bool> output_mask) {
+  auto run = [&]<class T, class C>(const BackwardParams<T, C>& p) {
+    // A row of gates has three parts: each of them must start on a 16-byte boundary.
+    const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
+                       in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
+                       in_packs(p.d_cx, p.size);
+    core::with_width<wide<T, C>>(packs, [&](auto n) {
+      const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
+                          : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
+                                            : backward_kernel<n, true, true, T, C>;
+      core::launch(kernel, pack_launch(p.rows.count * (p.size / n)), cx.device(), p);
+    });
+  };
+  return backward(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, run);
+}
+
+TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
+  m.impl(Forward::name, TORCH_FN(forward_cuda));
+  m.impl(Cell::name, TORCH_FN(cell_cuda));
+  m.impl(Backward::name, TORCH_FN(backward_cuda));
+}
+
+}  // namespace
+}  // namespace cppcuda::ops::lltm_cell

@@ -1,0 +1,104 @@
+#pragma once
+
+// A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
+
+#include "core/opmath.h"
+#include "core/pack.h"
+#include "ops/lltm_cell/launch.h"
+#include "ops/lltm_cell/math.h"
+#include "ops/lltm_cell/params.h"
+
+namespace cppcuda::ops::lltm_cell {
+
+// Where pack number `index` lies: N columns from `column` on.
+struct Place {
+  int64_t row, column;
+};
+
+template <int N>
+__device__ Place place_of(int64_t index, int64_t size) {
+  const int64_t packs = size / N;
+  if (((index | packs) >> 32) == 0) {  // a 64-bit division is slow
+    const unsigned row = static_cast<unsigned>(index) / static_cast<unsigned>(packs);
+    return {row, (index - row * packs) * N};
+  }
+  return {index / packs, index % packs * N};
+}
+
+// N > 1 needs columns next to each other and 16-byte alignment.
+template <int N, class T>
+__device__ core::Pack<T, N> load_columns(const T* row, int64_t first, int64_t step) {
+  if constexpr (N > 1) {
+    return core::load<N>(row + first);
+  } else {
+    return {row[first * step]};
+  }
+}
+
+template <int N, class T, class C>
+__global__ void __launch_bounds__(threads_per_block) forward_kernel(ForwardParams<T, C> p) {
+  using A = core::opmath<T>;
+  const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
+    const auto [row, s] = place_of<N>(index, p.size);
+    const T* gates = p.gates + row * 3 * p.size + s;
+    const auto g0 = core::load<N>(gates), g1 = core::load<N>(gates + p.size), g2 = core::load<N>(gates + 2 * p.size);
+    const auto cx = load_columns<N>(p.cx.row(p.rows, row), s, p.cx.column);
+    core::Pack<T, N> hy;
+    core::Pack<C, N> cy;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const auto state = cell<A>(static_cast<A>(g0.value[n]), static_cast<A>(g1.value[n]), static_cast<A>(g2.value[n]),
+                                 static_cast<A>(cx.value[n]));
+      hy.value[n] = static_cast<T>(state.hy);
+      cy.value[n] = static_cast<C>(state.cy);
+    }
+    core::store(p.hy + row * p.size + s, hy);
+    core::store(p.cy + row * p.size + s, cy);
+  }
+}
+
+// HY, CY: whether there is a gradient of hy, of cy.
+template <int N, bool HY, bool CY, class T, class C>
+__global__ void __launch_bounds__(threads_per_block) backward_kernel(BackwardParams<T, C> p) {
+  using A = core::opmath<T>;
+  const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
+    const auto [row, s] = place_of<N>(index, p.size);
+    core::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
+    core::Pack<C, N> grad_cy, d_cx;
+    const T* gates = p.gates.row(p.rows, row);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) g[k] = load_columns<N>(gates, s + k * p.size, p.gates.column);
+    const auto cx = load_columns<N>(p.cx.row(p.rows, row), s, p.cx.column);
+    if constexpr (HY) grad_hy = load_columns<N>(p.grad_hy.row(p.rows, row), s, p.grad_hy.column);
+    if constexpr (CY) grad_cy = load_columns<N>(p.grad_cy.row(p.rows, row), s, p.grad_cy.column);
+    if (p.grad_gates.data) {
+      const T* of_row = p.grad_gates.row(p.rows, row);
+#pragma unroll
+      for (int k = 0; k < 3; ++k) grad_gates[k] = load_columns<N>(of_row, s + k * p.size, p.grad_gates.column);
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      A gh = 0, gc = 0;
+      if constexpr (HY) gh = static_cast<A>(grad_hy.value[n]);
+      if constexpr (CY) gc = static_cast<A>(grad_cy.value[n]);
+      const auto d = cell_backward<HY, CY, A>(gh, gc, static_cast<A>(g[0].value[n]), static_cast<A>(g[1].value[n]),
+                                              static_cast<A>(g[2].value[n]), static_cast<A>(cx.value[n]));
+      A sum[3] = {d.g0, d.g1, d.g2};
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        if (p.grad_gates.data) sum[k] += static_cast<A>(grad_gates[k].value[n]);
+        d_gates[k].value[n] = static_cast<T>(sum[k]);
+      }
+      d_cx.value[n] = static_cast<C>(d.cx);
+    }
+    if (p.d_gates) {
+#pragma unroll
+      for (int k = 0; k < 3; ++k) core::store(p.d_gates + (row * 3 + k) * p.size + s, d_gates[k]);
+    }
+    if (p.d_cx) core::store(p.d_cx + row * p.size + s, d_cx);
+  }
+}
+
+}  // namespace cppcuda::ops::lltm_cell
