@@ -131,10 +131,10 @@ def picture(path: Path, losses: list[float], held_out: dict[int, float], countin
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the picture and the report")
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--embedding", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--embedding", type=int, default=32)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def main() -> None:
 
     train, held_out = load()
     counting = counting_models(train, held_out)
-    held_out = held_out[: 200 * WINDOW * 16]
+    held_out = held_out[:100_000]
     print(f"Text: {len(train):,} characters to train on; {len(held_out):,} held out, of other files")
 
     model = NextCharacter(args.embedding, args.hidden).to(args.device)
@@ -161,9 +161,9 @@ def main() -> None:
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        if step % max(1, args.steps // 8) == 0:
+        if step % max(1, args.steps // 5) == 0:
             held_out_losses[step] = evaluate(model, held_out, 64, args.device)
-            progress.set_postfix_str(f"held out {held_out_losses[step]:.2f} bits per character")
+            progress.set_postfix_str(f"held out {held_out_losses[step]:.2f} bits per character", refresh=False)
     if args.steps not in held_out_losses:
         held_out_losses[args.steps] = evaluate(model, held_out, 64, args.device)
 

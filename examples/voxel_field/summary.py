@@ -48,7 +48,7 @@ def scores(report: dict, quick: bool) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/demo"))
+    parser.add_argument("--out", type=Path, default=Path("out/voxel_field"))
     parser.add_argument("--quick", action="store_true", help="do not judge the PSNR")
     args = parser.parse_args()
     report = json.loads((args.out / "report.json").read_text())

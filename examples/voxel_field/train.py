@@ -20,7 +20,9 @@ SEED = 0
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="output folder (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/voxel_field"), help="output folder (default: %(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=1000, help="training steps (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8192, help="voxels per step (default: %(default)s)")
     parser.add_argument("--features", type=int, default=16, help="features per grid vertex (default: %(default)s)")
