@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any
 
 import cppcuda
 import torch
@@ -72,7 +72,9 @@ def strides(t: Tensor, size: list[int], *_: Any) -> list[tuple[int, ...]]:
     return [torch.empty(*t.shape[:2], *size, memory_format=format).stride()]
 
 
-def function(input: Tensor, size: list[int], mode: str, scale_h: Optional[float], scale_w: Optional[float]) -> Tensor:  # noqa: UP045
+def upsample_bilinear2d(
+    input: Tensor, size: list[int], mode: str, scale_h: float | None, scale_w: float | None
+) -> Tensor:
     """The public function, which has one of size and scales."""
     if scale_h is not None and scale_w is not None:
         return cppcuda.functional.upsample_bilinear2d(input, None, (scale_h, scale_w), mode)
@@ -202,7 +204,8 @@ register(
         arguments=_arguments(),
         bad_inputs=tuple(_bad("upsample_bilinear2d", "input", "output_size")),
         output_like=("input",),
-        function=function,
+        function=upsample_bilinear2d,
+        autocast_policy=False,
         module=module,
         autocast_dtype=lambda dtypes, autocast: dtypes[0],
         strides=strides,
@@ -215,6 +218,7 @@ register(
             arguments=_arguments(),
             bad_inputs=tuple(_bad("_upsample_bilinear2d_backward", "grad", "input_size")),
             output_like=("grad",),
+            autocast_policy=False,
             strides=strides,
             saved_for={0: set()},
         ),

@@ -1,0 +1,672 @@
+"""upsample_bilinear2d beside the frameworks that a network is deployed with, and what the table does not ask."""
+
+import copy
+import io
+import itertools
+import pickle
+from typing import Any
+
+import cppcuda
+import numpy as np
+import pytest
+import torch
+from cppcuda.functional import upsample_bilinear2d
+from cppcuda.nn import UpsampleBilinear2d
+from hypothesis import given
+from hypothesis import strategies as st
+from samples.upsample_bilinear2d import MODES
+from support import allocated_bytes, assert_close, profiled
+from torch import Tensor, nn
+from torch.export import Dim, export
+from torch.nn.functional import interpolate
+
+forward = torch.ops.cppcuda.upsample_bilinear2d
+backward = torch.ops.cppcuda._upsample_bilinear2d_backward
+
+over_modes = pytest.mark.parametrize("mode", MODES)
+CHANNELS_LAST = torch.channels_last
+SIZES = [
+    ((4, 5), (8, 10)),
+    ((4, 5), (9, 13)),
+    ((7, 5), (7, 5)),
+    ((11, 9), (5, 4)),
+    ((12, 8), (4, 2)),
+    ((6, 7), (13, 3)),
+    ((5, 6), (1, 1)),
+    ((1, 1), (4, 3)),
+    ((3, 1), (1, 6)),
+    ((33, 17), (20, 41)),
+]
+over_sizes = pytest.mark.parametrize(("from_", "to"), SIZES, ids=lambda s: "x".join(map(str, s)))
+SCALES = [(2.0, 2.0), (1.5, 0.75), (0.4, 3.3), (1.01, 0.99), (0.3, 7.0)]
+over_scales = pytest.mark.parametrize("scales", SCALES, ids=str)
+
+
+def image(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(shape, dtype=torch.float64).to(dtype)
+
+
+def gathered(t: Tensor, dim: int, out: int, mode: str, scale: float | None) -> Tensor:
+    """One axis in plain torch: two pixels by their index, and what lies between them."""
+    size = t.shape[dim]
+    o = torch.arange(out, dtype=torch.float64)
+    step = 1 / scale if scale else size / out
+    position = {
+        "half_pixel": (o + 0.5) * step - 0.5,
+        "asymmetric": o * step,
+        "align_corners": o * (size - 1) / max(out - 1, 1),
+    }[mode].clamp(0, size - 1)
+    lower = position.long()
+    weight = (position - lower).view(-1, *[1] * (t.dim() - 1 - dim % t.dim()))
+    upper = (lower + 1).clamp(max=size - 1)
+    return t.index_select(dim, lower) * (1 - weight) + t.index_select(dim, upper) * weight
+
+
+def plain(t: Tensor, size: Any, mode: str, scales: tuple[float | None, float | None] = (None, None)) -> Tensor:
+    return gathered(gathered(t, -2, size[0], mode, scales[0]), -1, size[1], mode, scales[1])
+
+
+# ---------------------------------------------------------------- the frameworks
+
+
+def onnxruntime_resize(x: Tensor, mode: str, size: Any = None, scales: Any = None) -> Tensor:
+    onnx = pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    helper, types = onnx.helper, onnx.TensorProto
+    if size:
+        given = helper.make_tensor("given", types.INT64, [4], [*x.shape[:2], *size])
+    else:
+        given = helper.make_tensor("given", types.FLOAT, [4], [1, 1, *scales])
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "", "given"] if size else ["x", "", "given"],
+        ["y"],
+        mode="linear",
+        coordinate_transformation_mode=mode,
+    )
+    x_info, y_info = (helper.make_tensor_value_info(name, types.FLOAT, [None] * 4) for name in "xy")
+    graph = helper.make_graph([node], "resize", [x_info], [y_info], [given])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {"x": x.numpy()})[0])
+
+
+@over_modes
+@over_sizes
+def test_onnxruntime_of_size(from_: Any, to: Any, mode: str) -> None:
+    x = image(2, 3, *from_)
+    assert_close(upsample_bilinear2d(x, to, None, mode), onnxruntime_resize(x, mode, size=to), atol=1e-5, rtol=1e-5)
+
+
+@over_modes
+@over_scales
+def test_onnxruntime_of_scales(scales: Any, mode: str) -> None:
+    x = image(2, 3, 7, 10)
+    expected = onnxruntime_resize(x, mode, scales=scales)
+    assert_close(upsample_bilinear2d(x, None, scales, mode), expected, atol=1e-5, rtol=1e-5)
+
+
+def tflite_resize(x: Tensor, size: Any, mode: str) -> Tensor:
+    """A model of one RESIZE_BILINEAR, written with the schema's own classes. NHWC."""
+    flatbuffers = pytest.importorskip("flatbuffers")
+    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+    from ai_edge_litert.interpreter import Interpreter
+
+    def buffer(data: bytes) -> Any:
+        result = schema.BufferT()
+        result.data = list(data)
+        return result
+
+    def tensor(name: str, shape: Any, type_: int, buffer: int) -> Any:
+        result = schema.TensorT()
+        result.name, result.shape, result.type, result.buffer = name, list(shape), type_, buffer
+        return result
+
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.RESIZE_BILINEAR
+    code.version = 3  # the first with half_pixel_centers
+    options = schema.ResizeBilinearOptionsT()
+    options.alignCorners, options.halfPixelCenters = mode == "align_corners", mode == "half_pixel"
+    op = schema.OperatorT()
+    op.opcodeIndex, op.inputs, op.outputs = 0, [0, 1], [2]
+    op.builtinOptionsType, op.builtinOptions = schema.BuiltinOptions.ResizeBilinearOptions, options
+    graph = schema.SubGraphT()
+    n, c, h, w = x.shape
+    graph.tensors = [
+        tensor("x", (n, h, w, c), schema.TensorType.FLOAT32, 0),
+        tensor("size", (2,), schema.TensorType.INT32, 1),
+        tensor("y", (n, *size, c), schema.TensorType.FLOAT32, 0),
+    ]
+    graph.inputs, graph.outputs, graph.operators = [0], [2], [op]
+    model = schema.ModelT()
+    model.version, model.operatorCodes, model.subgraphs = 3, [code], [graph]
+    model.buffers = [buffer(b""), buffer(np.array(size, np.int32).tobytes())]
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+
+    interpreter = Interpreter(model_content=bytes(builder.Output()))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x.permute(0, 2, 3, 1).contiguous().numpy())
+    interpreter.invoke()
+    y = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return torch.from_numpy(y).permute(0, 3, 1, 2)
+
+
+@over_modes
+@over_sizes
+def test_tflite(from_: Any, to: Any, mode: str) -> None:
+    """What TensorFlow's converter makes of resize_bilinear; TensorFlow 1 and 2 are its options."""
+    x = image(2, 3, *from_)
+    actual = upsample_bilinear2d(x.contiguous(memory_format=CHANNELS_LAST), to, None, mode)
+    assert_close(actual, tflite_resize(x, to, mode), atol=1e-5, rtol=1e-5)
+
+
+def test_the_modes_differ() -> None:
+    """Else the tests above say nothing."""
+    x = image(1, 1, 7, 9)
+    for a, b in itertools.combinations((upsample_bilinear2d(x, (11, 5), None, mode) for mode in MODES), 2):
+        assert (a - b).abs().max() > 0.05
+
+
+@given(
+    from_=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    scales=st.tuples(st.floats(0.1, 4), st.floats(0.1, 4)),
+    align=st.booleans(),
+)
+def test_scale_factor_is_that_of_interpolate(from_: Any, scales: Any, align: bool) -> None:
+    x = image(1, 2, *from_, dtype=torch.float64)
+    mode = "align_corners" if align else "half_pixel"
+    try:
+        expected = interpolate(x, scale_factor=scales, mode="bilinear", align_corners=align)
+    except RuntimeError:  # a size of 0
+        with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: output_size must be at least 1 in each entry"):
+            upsample_bilinear2d(x, None, scales, mode)
+        return
+    assert_close(upsample_bilinear2d(x, None, scales, mode), expected)
+
+
+# ---------------------------------------------------------------- backward
+
+
+@over_modes
+@over_sizes
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+def test_gradient_against_plain_torch(
+    from_: Any, to: Any, mode: str, dtype: torch.dtype, format: torch.memory_format
+) -> None:
+    grad = (image(2, 3, *to, dtype=dtype) - 0.5).contiguous(memory_format=format)
+    x = image(2, 3, *from_, dtype=torch.float64).requires_grad_()
+    (expected,) = torch.autograd.grad(plain(x, to, mode), x, grad.double())
+    actual = backward(grad, from_, mode)
+    assert actual.is_contiguous(memory_format=format)
+    # float32 positions are off by up to the last digit of 33
+    tolerance = {torch.float64: 1e-13, torch.float32: 2e-5, torch.bfloat16: 2**-8}[dtype]
+    assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance * (1 if dtype != torch.bfloat16 else 0.1))
+
+
+@over_scales
+@over_modes
+def test_gradient_of_scales_against_plain_torch(mode: str, scales: Any) -> None:
+    x = image(2, 2, 7, 10, dtype=torch.float64).requires_grad_()
+    out = upsample_bilinear2d(x, None, scales, mode)
+    grad = torch.randn_like(out)
+    expected_out = plain(x, out.shape[2:], mode, scales)
+    assert_close(out, expected_out)
+    assert_close(torch.autograd.grad(out, x, grad), torch.autograd.grad(expected_out, x, grad))
+
+
+@over_sizes
+@pytest.mark.parametrize("align", [False, True])
+def test_gradient_against_interpolate(from_: Any, to: Any, align: bool) -> None:
+    x = image(2, 3, *from_, dtype=torch.float64).requires_grad_()
+    grad = torch.randn(2, 3, *to, dtype=torch.float64)
+    expected = torch.autograd.grad(interpolate(x, to, mode="bilinear", align_corners=align), x, grad)
+    mode = "align_corners" if align else "half_pixel"
+    assert_close(torch.autograd.grad(upsample_bilinear2d(x, to, None, mode), x, grad), expected)
+
+
+sides = st.integers(1, 40) | st.integers(1, 700)
+over_all = given(
+    size=sides,
+    out=sides,
+    mode=st.sampled_from(MODES),
+    scale=st.none() | st.floats(0.05, 20),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+
+
+@over_all
+def test_every_output_is_counted_once(size: int, out: int, mode: str, scale: float | None, dtype: torch.dtype) -> None:
+    """The weights of an output add up to 1; a pixel that rounding dropped or counted twice would change the sum."""
+    along_x = backward(torch.ones(1, 1, 1, out, dtype=dtype), [1, size], mode, None, scale).double()
+    along_y = backward(torch.ones(1, 1, out, 1, dtype=dtype), [size, 1], mode, scale, None).double()
+    for grad in (along_x, along_y):
+        assert (grad >= 0).all()
+        # Each output's two pixels: whatever the scale, they exist.
+        assert abs(grad.sum().item() - out) <= 1e-6 * out * (1 if dtype == torch.float32 else 1e-8)
+    if dtype == torch.float64:
+        x = torch.zeros(1, 1, 1, size, dtype=dtype, requires_grad=True)
+        (expected,) = torch.autograd.grad(plain(x, (1, out), mode, (None, scale)).sum(), x)
+        assert_close(along_x, expected)
+
+
+@over_all
+def test_backward_is_the_transpose(size: int, out: int, mode: str, scale: float | None, dtype: torch.dtype) -> None:
+    """In float32 too, where positions are rounded: forward and backward round them alike."""
+    x, grad = torch.randn(1, 1, 1, size, dtype=dtype), torch.randn(1, 1, 1, out, dtype=dtype)
+    left = (forward(x, [1, out], mode, None, scale).double() * grad.double()).sum()
+    right = (x.double() * backward(grad, [1, size], mode, None, scale).double()).sum()
+    terms = x.abs().max().item() * grad.abs().sum().item()
+    assert abs(left - right).item() <= 4 * torch.finfo(dtype).eps * terms
+
+
+@over_modes
+def test_large_coordinates(mode: str) -> None:
+    x = torch.linspace(0, 1, 5000).view(1, 1, 1, -1)
+    assert_close(
+        upsample_bilinear2d(x, (1, 7919), None, mode).double(), plain(x.double(), (1, 7919), mode), atol=1e-6, rtol=0
+    )
+    grad = backward(torch.ones(1, 1, 1, 7919), [1, 5000], mode).double()
+    assert abs(grad.sum().item() - 7919) < 1e-3
+    assert grad[..., 1:-1].min() > 1
+    grad = backward(torch.ones(1, 1, 1, 5000), [1, 7919], mode).double()
+    assert abs(grad.sum().item() - 5000) < 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
+@over_modes
+def test_scales_that_lead_anywhere(mode: str, scale: float) -> None:
+    for dtype in (torch.float32, torch.float64):
+        x = image(1, 2, 4, 6, dtype=dtype)
+        out = forward(x, [5, 7], mode, scale, scale)
+        assert torch.isfinite(out).all()
+        assert_close(out.double(), plain(x.double(), (5, 7), mode, (scale, scale)))
+        grad = backward(torch.ones_like(out), [4, 6], mode, scale, scale)
+        assert_close(grad.sum(), torch.tensor(2.0 * 35, dtype=dtype))
+
+
+def on_threads(count: int, f: Any) -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return f()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_same_bits_on_every_run_and_any_number_of_threads(dtype: torch.dtype) -> None:
+    """Sizes that are shared among threads, in the middle of an image."""
+    x = image(3, 5, 61, 67, dtype=dtype)
+    for format in (torch.contiguous_format, CHANNELS_LAST):
+        a = x.contiguous(memory_format=format)
+        up = on_threads(1, lambda a=a: forward(a, [131, 150]))
+        down = on_threads(1, lambda up=up: backward(up, [61, 67]))
+        for threads in (1, 2, 3):
+            assert torch.equal(on_threads(threads, lambda a=a: forward(a, [131, 150])), up)
+            assert torch.equal(on_threads(threads, lambda up=up: backward(up, [61, 67])), down)
+
+
+# ---------------------------------------------------------------- exact facts
+
+
+@over_modes
+@over_sizes
+def test_constant_images_stay_constant(from_: Any, to: Any, mode: str) -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        out = upsample_bilinear2d(torch.full((1, 2, *from_), 0.25, dtype=dtype), to, None, mode)
+        assert torch.equal(out, torch.full_like(out, 0.25))
+    out = upsample_bilinear2d(torch.full((1, 2, *from_), 0.1), to, None, mode)
+    assert_close(out, torch.full_like(out, 0.1), rtol=2**-22, atol=0)
+
+
+@over_modes
+def test_same_size_is_a_copy(mode: str) -> None:
+    """Also of infinities, which a weight of 0 would make NaN."""
+    x = image(2, 3, 5, 7)
+    x[0, 0, 2, 3] = torch.inf
+    x[1, 1, 4, 6] = -torch.inf
+    for t in (x, x.contiguous(memory_format=CHANNELS_LAST), x[:, :, ::2, 1:]):
+        for out in (upsample_bilinear2d(t, tuple(t.shape[2:]), None, mode), backward(t, t.shape[2:], mode)):
+            assert torch.equal(out, t)
+            assert out.data_ptr() != t.data_ptr()
+
+
+def test_pixels_without_neighbours_are_read_alone() -> None:
+    """align_corners keeps the corners, asymmetric every pixel that it meets."""
+    x = image(1, 1, 5, 6)
+    corners = upsample_bilinear2d(x, (9, 11), None, "align_corners")
+    assert torch.equal(corners[..., ::2, ::2], x)
+    assert torch.equal(upsample_bilinear2d(x, (10, 12), None, "asymmetric")[..., ::2, ::2], x)
+    assert torch.equal(
+        upsample_bilinear2d(x, (2, 3), None, "asymmetric")[..., 1],
+        x[..., 2].view(1, 1, 5)[..., [0, 2]] * 0.5 + x[..., 2].view(1, 1, 5)[..., [0, 3]] * 0.5,
+    )  # noqa: E501
+
+
+def test_nan_goes_to_its_readers_only() -> None:
+    x = image(1, 1, 4, 4)
+    x[0, 0, 1, 1] = torch.nan
+    out = upsample_bilinear2d(x, (8, 8))
+    assert torch.equal(out.isnan(), interpolate(x, (8, 8), mode="bilinear").isnan())
+
+
+# ---------------------------------------------------------------- memory formats
+
+
+@over_modes
+@over_sizes
+def test_channels_last_equals_contiguous(from_: Any, to: Any, mode: str) -> None:
+    for channels, dtype in itertools.product((1, 3, 8, 20), (torch.float64, torch.float16)):
+        x = image(2, channels, *from_, dtype=dtype)
+        grad = image(2, channels, *to, dtype=dtype)
+        pairs = [
+            (upsample_bilinear2d(t, to, None, mode), backward(g, from_, mode))
+            for t, g in (
+                (x, grad),
+                (x.contiguous(memory_format=CHANNELS_LAST), grad.contiguous(memory_format=CHANNELS_LAST)),
+            )
+        ]
+        assert_close(pairs[1], pairs[0], rtol=1e-14 if dtype == torch.float64 else 2**-10, atol=1e-14)
+
+
+def test_formats_are_kept() -> None:
+    for format in (torch.contiguous_format, CHANNELS_LAST):
+        x = image(2, 3, 4, 5).contiguous(memory_format=format).requires_grad_()
+        for f in (
+            lambda t: upsample_bilinear2d(t, (7, 8)),
+            torch.compile(lambda t: upsample_bilinear2d(t, (7, 8)), fullgraph=True, backend="aot_eager"),
+            torch.compile(
+                lambda t: upsample_bilinear2d(t, None, 2.0), fullgraph=True, dynamic=True, backend="aot_eager"
+            ),
+        ):
+            out = f(x)
+            assert out.is_contiguous(memory_format=format)
+            (grad,) = torch.autograd.grad(out, x, torch.ones_like(out))
+            assert grad.is_contiguous(memory_format=format)
+            (again,) = torch.autograd.grad((f(x) ** 2).sum(), x)
+            assert again.is_contiguous(memory_format=format)
+
+
+def test_formats_of_models() -> None:
+    """In channels_last throughout: no kernel of a conversion."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), UpsampleBilinear2d(scale_factor=2), nn.Conv2d(8, 2, 3))
+    model = model.to(memory_format=CHANNELS_LAST)
+    x = image(2, 3, 8, 9).contiguous(memory_format=CHANNELS_LAST)
+    out = model(x)
+    assert out.is_contiguous(memory_format=CHANNELS_LAST) and out.shape == (2, 2, 10, 12)
+    assert_close(out, copy.deepcopy(model).to(memory_format=torch.contiguous_format)(x.contiguous()))
+
+
+COPIES = {"aten::copy_", "aten::clone", "aten::contiguous", "aten::repeat", "aten::stack", "aten::cat"}
+
+
+@pytest.mark.parametrize(
+    "lay_out",
+    [
+        lambda t: t,
+        lambda t: t.contiguous(memory_format=CHANNELS_LAST),
+        lambda t: t.transpose(2, 3),
+        lambda t: t[:, :, ::2, 1:],
+        lambda t: t[:1].expand(4, -1, -1, -1),
+        lambda t: t.contiguous(memory_format=CHANNELS_LAST)[:, 1:],
+    ],
+    ids=["contiguous", "channels_last", "transposed", "sliced", "expanded", "channels_last sliced"],
+)
+def test_no_layout_is_copied(lay_out: Any) -> None:
+    x = lay_out(image(4, 6, 30, 32))
+    for f in (lambda: forward(x, [50, 60]), lambda: backward(x, [50, 60])):
+        assert not {event.name for event in profiled(f).events()} & COPIES
+        assert allocated_bytes(f) <= 1.1 * f().nbytes
+        dense = forward(x.contiguous(), [50, 60])
+    assert_close(forward(x, [50, 60]), dense)
+
+
+def test_vmap_keeps_channels_last_and_copies_nothing() -> None:
+    x = image(15, 3, 8, 9).contiguous(memory_format=CHANNELS_LAST).view(5, 3, 3, 8, 9)
+    f = torch.func.vmap(lambda t: upsample_bilinear2d(t, (12, 14)))
+    out = f(x)
+    assert all(t.is_contiguous(memory_format=CHANNELS_LAST) for t in out)
+    assert_close(out, torch.stack([upsample_bilinear2d(t, (12, 14)) for t in x]))
+    assert not {event.name for event in profiled(lambda: f(x)).events()} & COPIES
+
+
+# ---------------------------------------------------------------- the function and the module
+
+
+def test_size_and_scale_factor() -> None:
+    x = image(2, 3, 4, 6)
+    for size in (8, (8, 8), [8, 8], torch.Size((8, 8))):
+        assert torch.equal(upsample_bilinear2d(x, size), forward(x, [8, 8]))
+    for scale in (2, 2.0, (2, 2), [2.0, 2]):
+        assert torch.equal(upsample_bilinear2d(x, scale_factor=scale), forward(x, [8, 12], "half_pixel", 2.0, 2.0))
+    assert upsample_bilinear2d(x, scale_factor=(1.3, 0.9)).shape == (2, 3, 5, 5)
+    assert torch.equal(forward(x, 8), forward(x, [8, 8]))  # as torch's int[2]
+
+
+F = "upsample_bilinear2d:"
+EITHER = f"{F} exactly one of size and scale_factor must be given"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({}, ValueError, EITHER),
+        ({"size": 3, "scale_factor": 2.0}, ValueError, EITHER),
+        ({"size": (1, 2, 3)}, ValueError, f"{F} size must be one number or two, got (1, 2, 3)"),
+        ({"size": [1]}, ValueError, f"{F} size must be one number or two, got [1]"),
+        ({"scale_factor": (1.0,)}, ValueError, f"{F} scale_factor must be one number or two, got (1.0,)"),
+        ({"scale_factor": [1, 2, 3]}, ValueError, f"{F} scale_factor must be one number or two, got [1, 2, 3]"),
+        ({"scale_factor": 0}, ValueError, f"{F} scale_factor must be positive and finite, got (0.0, 0.0)"),
+        ({"scale_factor": (2, -1.5)}, ValueError, f"{F} scale_factor must be positive and finite, got (2.0, -1.5)"),
+        ({"scale_factor": torch.nan}, ValueError, f"{F} scale_factor must be positive and finite, got (nan, nan)"),
+        ({"scale_factor": torch.inf}, ValueError, f"{F} scale_factor must be positive and finite, got (inf, inf)"),
+        ({"scale_factor": 0.1}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [0, 0]"),
+        ({"size": 0}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [0, 0]"),
+        ({"size": (3, -1)}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [3, -1]"),
+        (
+            {"size": 3, "coordinate_transformation_mode": "pytorch_half_pixel"},
+            RuntimeError,
+            f"{F} coordinate_transformation_mode must be 'half_pixel', 'align_corners' or 'asymmetric', "
+            "got 'pytorch_half_pixel'",
+        ),
+    ],
+)
+def test_errors(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        upsample_bilinear2d(image(1, 2, 4, 5), **kwargs)
+    assert str(raised.value).splitlines()[0] == message
+
+
+def test_errors_of_the_input() -> None:
+    with pytest.raises(RuntimeError) as error:
+        upsample_bilinear2d(torch.zeros(1, 3, 4, 5, dtype=torch.uint8), 8)
+    expected = f"{F} input must be of dtype float64, float32, float16 or bfloat16, got uint8"
+    assert str(error.value).splitlines()[0] == expected
+    with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: input must be \[N, C, H, W\], got \[3, 4, 5\]"):
+        upsample_bilinear2d(image(3, 4, 5), 8)
+    with pytest.raises(ValueError, match=r"^upsample_bilinear2d: input must be \[N, C, H, W\], got \[3, 4, 5\]"):
+        upsample_bilinear2d(image(3, 4, 5), scale_factor=2)
+    with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: scale_h must be positive and finite, got nan"):
+        forward(image(1, 1, 2, 2), [3, 3], "half_pixel", float("nan"), None)
+
+
+def test_module() -> None:
+    x = image(2, 3, 4, 5)
+    modules = {
+        "UpsampleBilinear2d(size=(7, 7), coordinate_transformation_mode='half_pixel')": UpsampleBilinear2d(7),
+        "UpsampleBilinear2d(size=(7, 8), coordinate_transformation_mode='asymmetric')": UpsampleBilinear2d(
+            [7, 8], coordinate_transformation_mode="asymmetric"
+        ),
+        "UpsampleBilinear2d(scale_factor=(2.0, 2.0), coordinate_transformation_mode='align_corners')": (
+            UpsampleBilinear2d(scale_factor=2, coordinate_transformation_mode="align_corners")
+        ),
+    }
+    for text, module in modules.items():
+        assert repr(module) == text
+        expected = upsample_bilinear2d(x, module.size, module.scale_factor, module.coordinate_transformation_mode)
+        for other in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            assert torch.equal(other(x), expected)
+        assert not list(module.parameters()) and not module.state_dict()
+    for kwargs in ({}, {"size": 3, "scale_factor": 2.0}):
+        with pytest.raises(
+            ValueError, match=r"^UpsampleBilinear2d: exactly one of size and scale_factor must be given$"
+        ):
+            UpsampleBilinear2d(**kwargs)
+
+
+# ---------------------------------------------------------------- TorchScript, compile, export
+
+
+def test_scripted_forms() -> None:
+    @torch.jit.script
+    def forms(x: Tensor, size: list[int], scale: float) -> list[Tensor]:
+        return [
+            upsample_bilinear2d(x, 7),
+            upsample_bilinear2d(x, (7, 8)),
+            upsample_bilinear2d(x, size),
+            upsample_bilinear2d(x, x.shape[2:]),
+            upsample_bilinear2d(x, scale_factor=scale),
+            upsample_bilinear2d(x, scale_factor=(scale, 1.5), coordinate_transformation_mode="asymmetric"),
+            upsample_bilinear2d(x, scale_factor=[scale, 1.5]),
+        ]
+
+    for x in (image(2, 3, 4, 5), image(1, 1, 9, 7)):
+        expected = [
+            upsample_bilinear2d(x, 7),
+            upsample_bilinear2d(x, (7, 8)),
+            upsample_bilinear2d(x, (6, 9)),
+            x,
+            upsample_bilinear2d(x, None, 0.8),
+            upsample_bilinear2d(x, None, (0.8, 1.5), "asymmetric"),
+            upsample_bilinear2d(x, None, (0.8, 1.5)),
+        ]
+        assert_close(forms(x, [6, 9], 0.8), expected)
+    scripted = torch.jit.script(upsample_bilinear2d)
+    for kwargs, message in (({}, EITHER), ({"size": [1, 2, 3]}, "size must be one number or two")):
+        with pytest.raises(torch.jit.Error, match=message):
+            scripted(image(1, 1, 2, 2), **kwargs)
+
+
+@pytest.mark.filterwarnings("error::torch.jit.TracerWarning")
+def test_traces_follow_the_sizes() -> None:
+    """Of the input with scales, of another tensor with a size."""
+    by_scale = torch.jit.trace(lambda x: upsample_bilinear2d(x, None, (1.5, 2)), image(2, 3, 4, 5))
+    by_size = torch.jit.trace(lambda x, y: upsample_bilinear2d(x, y.shape[2:]), (image(2, 3, 4, 5), image(1, 1, 6, 7)))
+    module = torch.jit.trace(UpsampleBilinear2d(scale_factor=2.0), image(2, 3, 4, 5))
+    buffer = io.BytesIO()
+    torch.jit.save(by_scale, buffer)
+    buffer.seek(0)
+    loaded = torch.jit.load(buffer)
+    for x in (image(2, 3, 4, 5), image(1, 2, 9, 7)):
+        for f in (by_scale, loaded):
+            assert_close(f(x), upsample_bilinear2d(x, None, (1.5, 2)))
+        assert_close(module(x), upsample_bilinear2d(x, None, 2.0))
+        y = image(1, 1, x.shape[3], 11)
+        assert_close(by_size(x, y), upsample_bilinear2d(x, y.shape[2:]))
+
+
+class Model(nn.Module):
+    def __init__(self, form: str, mode: str) -> None:
+        super().__init__()
+        self.form, self.mode = form, mode
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.form == "scale":
+            return upsample_bilinear2d(x, None, (1.5, 0.75), self.mode) * y.mean()
+        if self.form == "size":
+            return upsample_bilinear2d(x, (7, 11), None, self.mode) * y.mean()
+        return upsample_bilinear2d(x, y.shape[2:], None, self.mode) * y  # as in U-Nets
+
+    def gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(self(x, y).square().sum(), x)[0]
+
+
+FORMS = ("scale", "size", "like")
+over_forms = pytest.mark.parametrize("form", FORMS)
+SHAPES = [((2, 4, 6), (9, 10)), ((3, 5, 9), (13, 4)), ((4, 23, 8), (6, 30))]  # N, H, W and the other's H, W
+
+
+def inputs(shape: Any, format: torch.memory_format = torch.contiguous_format) -> tuple[Tensor, Tensor]:
+    (n, h, w), other = shape
+    return image(n, 3, h, w).contiguous(memory_format=format), image(n, 3, *other).contiguous(memory_format=format)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+@over_forms
+def test_one_graph_for_all_heights_and_widths(form: str, format: torch.memory_format) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    model = Model(form, "asymmetric")
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
+    for shape in SHAPES:
+        x, y = inputs(shape, format)
+        x.requires_grad_()
+        out, expected = compiled(x, y), model(x, y)
+        assert_close(out, expected)
+        assert out.stride() == expected.stride()
+        assert_close(torch.autograd.grad(out.square().sum(), x)[0], model.gradient(x, y))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+@over_forms
+def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_format, strict: bool) -> None:
+    model = Model(form, "half_pixel")
+    n, h, w, other_h, other_w = (Dim(name, min=2, max=4096) for name in ("n", "h", "w", "other_h", "other_w"))
+    shapes = {"x": {0: n, 2: h, 3: w}, "y": {0: n, 2: other_h, 3: other_w}}
+    program = export(model, inputs(SHAPES[0], format), dynamic_shapes=shapes, strict=strict)
+    assert torch.ops.cppcuda.upsample_bilinear2d.default in [node.target for node in program.graph.nodes]
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    loaded = torch.export.load(buffer).module()
+    for shape in SHAPES:
+        x, y = inputs(shape, format)
+        out, expected = loaded(x, y), model(x, y)
+        assert_close(out, expected)
+        assert out.stride() == expected.stride()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+def test_sizes_that_the_data_decide(format: torch.memory_format) -> None:
+    """Unbacked: the output's size comes out of a tensor, and so does the number of images."""
+
+    def f(x: Tensor, mask: Tensor, size: Tensor) -> Tensor:
+        h, w = size.tolist()
+        return upsample_bilinear2d(x[mask], (h, w)).sin()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        compiled = torch.compile(f, fullgraph=True, dynamic=True, backend="aot_eager")
+        for n, size in ((6, (7, 9)), (5, (3, 4))):
+            args = image(n, 3, 4, 8).contiguous(memory_format=format), torch.arange(n) % 2 == 0, torch.tensor(size)
+            assert_close(compiled(*args), f(*args))
+
+
+def test_refused_sizes_while_exporting() -> None:
+    with pytest.raises(Exception, match="coordinate_transformation_mode must be"):
+        export(Model("size", "cubic"), inputs(SHAPES[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
+    """A pixel's gradient from 4096 outputs of 1 each, which 16 bits cannot count one by one."""
+    grad = backward(torch.ones(1, 1, 64, 64, dtype=dtype), [1, 1])
+    assert grad.item() == 4096
+    x = image(2, 3, 9, 9, dtype=dtype)
+    out = upsample_bilinear2d(x, 31)
+    assert out.dtype == dtype
+    assert torch.equal(out, upsample_bilinear2d(x.float(), 31).to(dtype))
+
+
+def test_names() -> None:
+    assert "upsample_bilinear2d" in cppcuda.functional.__all__
+    assert "UpsampleBilinear2d" in cppcuda.nn.__all__
