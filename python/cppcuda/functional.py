@@ -177,10 +177,10 @@ def _upsample_to(input: Tensor, height: Tensor, width: Tensor, mode: str) -> Ten
 @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
 def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Tensor:
     if input.dim() != 4:
-        raise ValueError(f"upsample_bilinear2d: input must be [N, C, H, W], got {input.shape}")
+        raise ValueError(f"upsample_bilinear2d: input must be [N, C, H, W], got {list(input.shape)}")
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
-    size = [math.floor(input.size(2) * scale_h), math.floor(input.size(3) * scale_w)]
+    size = [_scaled(input.size(2), scale_h), _scaled(input.size(3), scale_w)]
     return torch.ops.cppcuda.upsample_bilinear2d(input, size, mode, scale_h, scale_w)
 
 
@@ -215,8 +215,8 @@ def upsample_bilinear2d(
         size: of the output, ``(H_out, W_out)``, or one number for both.
         scale_factor: instead of ``size``; one number, or one for each axis. The output has
             ``floor(H * scale_factor)`` rows, and positions follow ``scale_factor`` itself, as in
-            :func:`torch.nn.functional.interpolate`; ``align_corners`` uses it for the size alone. In TorchScript a
-            float, not an int.
+            :func:`torch.nn.functional.interpolate`; ``align_corners`` uses it for the size alone, and so do images
+            whose size stays the same, which are copied. In TorchScript a float, not an int.
         coordinate_transformation_mode: ``"half_pixel"``, ``"align_corners"`` or ``"asymmetric"``, the names of ONNX.
 
     Returns:
@@ -248,6 +248,14 @@ def upsample_bilinear2d(
 
 
 # TorchScript takes the types of a union one by one.
+
+
+def _scaled(size: int, scale: float) -> int:
+    """floor(size * scale), as the function for it that TorchScript knows, or that torch.export can save."""
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return int(size * scale)
+    else:
+        return math.trunc(size * scale)
 
 
 def _two_sizes(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:

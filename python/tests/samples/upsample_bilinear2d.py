@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cppcuda
@@ -29,28 +29,29 @@ def weights(size: int, out: int, mode: str, scale: float | None, like: Tensor) -
     return (1 - (position.clamp(0, size - 1)[:, None] - pixels).abs()).clamp(min=0).to(like.dtype)
 
 
-def upsample_reference(
-    input: Tensor,
-    output_size: list[int],
-    mode: str = "half_pixel",
-    scale_h: float | None = None,
-    scale_w: float | None = None,
-) -> Tensor:
-    y = weights(input.shape[-2], output_size[0], mode, scale_h, input)
-    x = weights(input.shape[-1], output_size[1], mode, scale_w, input)
+def both_weights(
+    from_: Sequence[int], to: Sequence[int], mode: str, scales: tuple[float | None, ...], like: Tensor
+) -> tuple[Tensor, Tensor]:
+    if tuple(from_) == tuple(to):
+        scales = (None, None)  # torch and ONNX Runtime copy then
+    y, x = (weights(*args, mode, scale, like) for *args, scale in zip(from_, to, scales, strict=True))
+    return y, x
+
+
+def upsample_reference(input: Tensor, output_size: list[int], mode: str, *scales: float | None) -> Tensor:
+    y, x = both_weights(input.shape[-2:], output_size, mode, scales, input)
     return torch.einsum("...hw,yh,xw->...yx", input, y, x)
 
 
-def upsample_backward_reference(
-    grad: Tensor,
-    input_size: list[int],
-    mode: str = "half_pixel",
-    scale_h: float | None = None,
-    scale_w: float | None = None,
-) -> Tensor:
-    y = weights(input_size[0], grad.shape[-2], mode, scale_h, grad)
-    x = weights(input_size[1], grad.shape[-1], mode, scale_w, grad)
+def upsample_backward_reference(grad: Tensor, input_size: list[int], mode: str, *scales: float | None) -> Tensor:
+    y, x = both_weights(input_size, grad.shape[-2:], mode, scales, grad)
     return torch.einsum("...yx,yh,xw->...hw", grad, y, x)
+
+
+def copies_one_axis(from_: Sequence[int], to: Sequence[int], scales: Sequence[float | None]) -> bool:
+    """torch on the CPU, but not elsewhere, drops a scale along an axis whose size stays while the other changes."""
+    same = [a == b for a, b in zip(from_, to, strict=True)]
+    return any(s and scale != 1 for s, scale in zip(same, scales, strict=True)) and not all(same)
 
 
 def interpolate(input: Tensor, output_size: list[int], mode: str, *scales: float | None) -> Tensor | None:
@@ -60,7 +61,7 @@ def interpolate(input: Tensor, output_size: list[int], mode: str, *scales: float
     options: dict[str, Any] = {"mode": "bilinear", "align_corners": mode == "align_corners"}
     if scales == (None, None):
         return torch.nn.functional.interpolate(input, tuple(output_size), **options)
-    if None in scales:
+    if None in scales or copies_one_axis(input.shape[2:], output_size, scales):
         return None
     out = torch.nn.functional.interpolate(input, scale_factor=scales, **options)
     return out if list(out.shape[2:]) == list(output_size) else None
@@ -97,6 +98,8 @@ _CASES: dict[str, tuple[tuple[int, ...], Size, str, tuple[float | None, float | 
     **{f"from_one_{m}": ((2, 3, 1, 1), (4, 3), m, (None, None)) for m in MODES},
     **{f"scales_{m}": ((2, 2, 5, 7), (7, 5), m, (1.5, 0.75)) for m in MODES},
     **{f"one_scale_{m}": ((1, 2, 4, 4), (6, 3), m, (1.25, None)) for m in MODES},
+    **{f"same_size_by_scales_{m}": ((1, 2, 5, 7), (5, 7), m, (1.1, 1.05)) for m in MODES},
+    "one_size_stays": ((1, 2, 5, 7), (5, 9), "half_pixel", (1.1, 1.3)),
     # Positions beyond the border, and most of the input not reached.
     **{f"other_scales_{m}": ((1, 2, 4, 3), (9, 5), m, (0.5, 8.0)) for m in MODES},
     "one_row": ((2, 2, 1, 5), (3, 9), "half_pixel", (None, None)),

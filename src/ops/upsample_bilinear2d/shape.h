@@ -15,6 +15,14 @@ inline std::optional<Mode> find_mode(std::string_view name) {
   return std::nullopt;
 }
 
+// As Tensor::suggest_memory_format, but without asking whether N is 0, which nobody knows of an unbacked size.
+inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
+  c10::SymDimVector sizes(tensor.sym_sizes());
+  sizes[0] = 1;
+  return c10::is_channels_last_strides_2d<c10::SymInt>(sizes, tensor.sym_strides()) ? at::MemoryFormat::ChannelsLast
+                                                                                    : at::MemoryFormat::Contiguous;
+}
+
 // tensor [N, C, H, W] -> [N, C, *size], in the tensor's memory format
 inline core::Output resized(const char* op, const char* argument, const Tensor& tensor, const char* size_argument,
                             c10::SymIntArrayRef size, std::string_view mode, std::optional<double> scale_h,
@@ -42,7 +50,7 @@ inline core::Output resized(const char* op, const char* argument, const Tensor& 
   auto sizes = check.sizes("[N, C, H, W]");
   sizes[2] = size[0];
   sizes[3] = size[1];
-  return {sizes, tensor.options().memory_format(tensor.suggest_memory_format())};
+  return {sizes, tensor.options().memory_format(memory_format_of(tensor))};
 }
 
 // input [N, C, H, W] -> [N, C, *output_size]
