@@ -70,7 +70,9 @@ class LLTMCell(nn.Module):
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if state is None:
-            zeros = torch.zeros([*input.shape[:-1], self.hidden_size], dtype=input.dtype, device=input.device)
+            size = list(input.shape)
+            size[-1] = self.hidden_size
+            zeros = input.new_zeros(size)
             state = (zeros, zeros)
         return functional.lltm_cell(input, self.weight, self.bias, state[0], state[1])
 

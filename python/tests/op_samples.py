@@ -271,12 +271,6 @@ def forward_ops() -> list[OpEntry]:
     return [e for e in OPS if e.backward]
 
 
-def traced_ops() -> list[OpEntry]:
-    """Forward ops as a trace of autograd holds them. torch.export sees an op before autograd has replaced it, and what
-    the op that replaced it saved is a tensor that it has never seen; so too with torch.lstm_cell and F.layer_norm."""
-    return [next(o for o in OPS if o.name == (e.differentiated_as or e.name)) for e in forward_ops()]
-
-
 # ---------------------------------------------------------------- helpers for entries
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_samples import OpEntry, Sample, forward_ops, traced_ops
+from op_samples import OpEntry, Sample, forward_ops
 from support import assert_close, over_ops, over_samples, scalar
 from torch import Tensor, nn
 from torch.export import Dim, export
@@ -104,8 +104,6 @@ def targets(program: torch.export.ExportedProgram) -> list[Any]:
 @over_ops()
 @pytest.mark.parametrize("model", [Call, Gradients], ids=lambda m: m.__name__)
 def test_dynamic_rows(entry: OpEntry, model: type[Call]) -> None:
-    if model is Gradients and entry.differentiated_as:
-        pytest.skip(f"traced_ops: {entry.differentiated_as} has this test")
     sample = entry.of_size(TRACED)
     module = model(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
@@ -113,10 +111,8 @@ def test_dynamic_rows(entry: OpEntry, model: type[Call]) -> None:
         pytest.skip(f"torch {torch.__version__} does not export this of plain torch either")
     program = exported(module, sample, dynamic_shapes=shapes)
     assert entry.op in targets(program)
-    if model is Gradients and entry in traced_ops():
-        assert any(
-            e.backward.op in targets(program) for e in forward_ops() if entry.name in (e.name, e.differentiated_as)
-        )
+    if model is Gradients and entry.backward:
+        assert entry.backward.op in targets(program)
     loaded = saved_and_loaded(program)
     for rows in OTHERS:
         other = entry.of_size(rows)
@@ -196,7 +192,7 @@ def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
 
     sample = entry.of_size(TRACED, torch.float32)
     # Of a backward op the derivatives are in the test of second order; each model costs half a minute.
-    inside = entry in traced_ops() and takes_gradients_inside(Gradients, entry, sample)
+    inside = entry.backward and takes_gradients_inside(Gradients, entry, sample)
     module = (Gradients if inside else Call)(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
     package = aoti_compile_and_package(
@@ -209,7 +205,7 @@ def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
 
 
 @pytest.mark.capability("AOTInductor")
-@over_ops(traced_ops())
+@over_ops(forward_ops())
 def test_second_order_inside_an_aot_inductor_model(entry: OpEntry, tmp_path: Any) -> None:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 

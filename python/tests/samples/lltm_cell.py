@@ -280,7 +280,7 @@ _BACKWARD = OpEntry(
     name="_lltm_cell_backward",
     reference=lltm_cell_backward_reference,
     specs=tuple(_backward_specs()),
-    sized=lambda n: _backward_args(n, i=5, s=16),
+    sized=lambda n: _backward_args(n, i=3, s=16),
     arguments=_backward_arguments(),
     bad_inputs=tuple(_bad_backward()),
     output_like=("gates", "gates", "gates", "gates", "cx"),
@@ -299,7 +299,7 @@ _BACKWARD = OpEntry(
 
 _COMMON: dict[str, Any] = {
     "specs": tuple(_specs()),
-    "sized": lambda n: _args(n, i=5, s=16),
+    "sized": lambda n: _args(n, i=3, s=16),
     "arguments": _arguments(),
     "roundings": 16,
     "products": True,
