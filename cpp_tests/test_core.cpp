@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/define.h"
 #include "core/dtype.h"
+#include "core/launch_shape.h"
 #include "core/op.h"
 #include "core/output.h"
 #include "core/pack.h"
@@ -339,6 +340,21 @@ TEST(Define, RefusesWhatHasNoKernel) {
             "twice: input must be of dtype float64, float32, float16 or bfloat16, got quint8");
   EXPECT_NE(error(on_device(at::kHPU, {3})).find(", got hpu:0"), std::string::npos);
   EXPECT_NE(error(on_device(at::kXLA, {3})).find(", got xla:0"), std::string::npos);
+}
+
+// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
+TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
+  using cppcuda::core::stride_launch;
+  EXPECT_EQ(stride_launch(0).blocks, 0u);
+  for (const int64_t per_block : {1, 8, 256, 1024}) {
+    for (const int64_t work :
+         {int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 20, int64_t{1} << 40}) {
+      const auto shape = stride_launch(work, per_block);
+      EXPECT_GE(shape.blocks, 1u);
+      EXPECT_LT(int64_t{shape.blocks} * per_block, work + per_block);
+      EXPECT_TRUE(int64_t{shape.blocks} * per_block >= work || shape.blocks == 1u << 20) << work;
+    }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/pointwise_launch.h"
 #include "ops/quick_gelu/math.h"
 #include "ops/sigmoid/math.h"
 #include "testing.h"
@@ -129,20 +128,6 @@ TYPED_TEST(Elementwise, OneThreadOrMoreGiveTheSameBits) {
     EXPECT_TRUE(at::equal(TypeParam::call(x), one)) << n;
   }
   at::set_num_threads(threads);
-}
-
-// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
-TEST(PointwiseLaunch, CoversEveryElement) {
-  using cppcuda::core::pointwise_launch;
-  EXPECT_EQ(pointwise_launch(0).blocks, 0u);
-  for (const int64_t steps :
-       {int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 20, int64_t{1} << 40}) {
-    const auto shape = pointwise_launch(steps);
-    EXPECT_GE(shape.blocks, 1u);
-    const int64_t threads = int64_t{shape.blocks} * shape.threads;
-    EXPECT_LT(threads, steps + shape.threads);
-    EXPECT_TRUE(threads >= steps || shape.blocks == 1u << 20) << steps;
-  }
 }
 
 }  // namespace

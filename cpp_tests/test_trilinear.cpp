@@ -364,8 +364,8 @@ TEST(Library, KnowsItsVersions) {
   EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION);
 }
 
+using cppcuda::core::threads_per_block;
 using cppcuda::ops::trilinear::row_launch;
-using cppcuda::ops::trilinear::threads_per_block;
 
 TEST(RowLaunch, EveryPackOfEveryRowIsVisitedOnce) {
   for (const int64_t rows : {1, 2, 7, 8, 9, 255, 256, 257, 1000}) {

@@ -9,6 +9,7 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT"
 NEWEST_TORCH=2.15.0
+# shellcheck disable=SC2034  # the scripts that source this use it
 ONNX_PACKAGES=(onnx onnxruntime onnxscript)
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }

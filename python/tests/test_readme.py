@@ -15,7 +15,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=["call", "export"])
+@pytest.mark.parametrize("code", blocks("python"), ids=["call", "operators", "export", "onnx"])
 def test_python(code: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, cwd=tmp_path)
 

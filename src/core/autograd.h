@@ -343,6 +343,34 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
   }
 };
 
+// For an op whose gradient reads what the op does not return. Where there may be a gradient, With runs in its place, which
+// has a formula and returns more; Shape is the op's own, so that errors name it.
+template <class TheOp, class With, auto Shape>
+struct AutogradThrough;
+
+template <FixedString Name, class R, class... Args, class With, auto Shape>
+struct AutogradThrough<Op<Name, R(Args...)>, With, Shape> {
+  static R run(c10::DispatchKeySet keys, Args... args) {
+    const auto inputs = tensor_arguments(args...);
+    if (torch::autograd::compute_requires_grad(at::TensorList(inputs)) ||
+        std::any_of(inputs.begin(), inputs.end(),
+                    [](const Tensor& t) { return torch::autograd::isFwGradDefined(t); })) {
+      Shape(args...);
+      auto all = to_array(With::call(args...));
+      std::array<Tensor, tensor_count<R>> outputs;
+      std::move(all.begin(), all.begin() + outputs.size(), outputs.begin());
+      return from_array<R>(std::move(outputs));
+    }
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return Op<Name, R(Args...)>::redispatch(keys & c10::after_autograd_keyset, args...);
+  }
+};
+
+template <class Op, class With, auto Shape>
+auto autograd_through() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<Op, With, Shape>::run)));
+}
+
 // m.impl(Op::name, core::autograd<Formula>()) in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class Formula>
 auto autograd() {

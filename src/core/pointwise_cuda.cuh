@@ -28,14 +28,10 @@ struct CudaLoop {
     for (const T* in : p.in) aligned &= is_aligned16(in, {});
     auto launch_packs = [&](auto n) {
       const int64_t packs = (p.count + n - 1) / n;
-      const LaunchShape shape = pointwise_launch((packs + pointwise_unroll - 1) / pointwise_unroll);
+      const LaunchShape shape = stride_launch(packs, pointwise_unroll * threads_per_block);
       launch<Params>(pointwise_dense_kernel<n, Math, T>, shape, out.device(), p);
     };
-    if (aligned) {
-      launch_packs(std::integral_constant<int, 16 / sizeof(T)>());
-    } else {
-      launch_packs(std::integral_constant<int, 1>());
-    }
+    with_width<16 / sizeof(T)>(aligned, launch_packs);
   }
 
   template <class T, class... Inputs>
@@ -57,7 +53,7 @@ struct CudaLoop {
       p.out_strides[d] = stride(0);
       for (int i = 0; i < static_cast<int>(sizeof...(Inputs)); ++i) p.in_strides[i][d] = stride(i + 1);
     }
-    launch<Params>(pointwise_strided_kernel<Math, T>, pointwise_launch(p.count), out.device(), p);
+    launch<Params>(pointwise_strided_kernel<Math, T>, stride_launch(p.count), out.device(), p);
   }
 };
 

@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.h"
-#include "core/pointwise_launch.h"
 
 namespace cppcuda::core {
+
+// Packs that a thread loads before it uses the first.
+constexpr int pointwise_unroll = 4;
 
 template <class T, int Inputs>
 struct DenseParams {
@@ -64,7 +67,7 @@ __device__ void pointwise_packs(const DenseParams<T, sizeof...(I)>& p, std::inde
 }
 
 template <int N, class Math, class T, int Inputs>
-__global__ void __launch_bounds__(pointwise_threads) pointwise_dense_kernel(DenseParams<T, Inputs> p) {
+__global__ void __launch_bounds__(threads_per_block) pointwise_dense_kernel(DenseParams<T, Inputs> p) {
   pointwise_packs<N, Math>(p, std::make_index_sequence<Inputs>());
 }
 
@@ -81,7 +84,7 @@ __device__ void pointwise_element(const StridedParams<T, sizeof...(I)>& p, int64
 }
 
 template <class Math, class T, int Inputs>
-__global__ void __launch_bounds__(pointwise_threads) pointwise_strided_kernel(StridedParams<T, Inputs> p) {
+__global__ void __launch_bounds__(threads_per_block) pointwise_strided_kernel(StridedParams<T, Inputs> p) {
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += threads) {
     pointwise_element<Math>(p, i, std::make_index_sequence<Inputs>());

@@ -292,24 +292,9 @@ struct BackwardFormula {
   }
 };
 
-// A gradient needs the gates, which only _lltm_cell returns.
-std::tuple<Tensor, Tensor> forward_autograd(c10::DispatchKeySet keys, const Tensor& input, const Tensor& weight,
-                                            const Tensor& bias, const Tensor& hx, const Tensor& cx) {
-  const std::array<Tensor, 5> inputs{input, weight, bias, hx, cx};
-  const bool differentiated =
-      torch::autograd::compute_requires_grad(at::TensorList(inputs)) ||
-      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return torch::autograd::isFwGradDefined(t); });
-  if (!differentiated) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    return Forward::redispatch(keys & c10::after_autograd_keyset, input, weight, bias, hx, cx);
-  }
-  outputs("lltm_cell", input, weight, bias, hx, cx);  // errors name the op that was called
-  auto [hy, cy, gates] = Cell::call(input, weight, bias, hx, cx);
-  return {hy, cy};
-}
-
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  m.impl(Forward::name, TORCH_FN(forward_autograd));
+  // A gradient needs the gates, which only _lltm_cell returns.
+  m.impl(Forward::name, core::autograd_through<Forward, Cell, forward_shape>());
   m.impl(Cell::name, core::autograd<CellFormula>());
   m.impl(Backward::name, core::autograd<BackwardFormula>());
 }

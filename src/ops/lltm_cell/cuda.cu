@@ -3,7 +3,6 @@
 #include "core/launch.cuh"
 #include "ops/lltm_cell/adapter.h"
 #include "ops/lltm_cell/kernel.cuh"
-#include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/schema.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -30,7 +29,7 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>
   auto run = [&]<class T, class C>(const ForwardParams<T, C>& p) {
     const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
     core::with_width<wide<T, C>>(packs, [&](auto n) {
-      core::launch(forward_kernel<n, T, C>, pack_launch(p.rows.count * (p.size / n)), cx.device(), p);
+      core::launch(forward_kernel<n, T, C>, core::stride_launch(p.rows.count * (p.size / n)), cx.device(), p);
     });
   };
   return forward(outputs, input, weight, bias, hx, cx, run);
@@ -62,7 +61,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cuda(const OptionalT
       const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
                           : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
                                             : backward_kernel<n, true, true, T, C>;
-      core::launch(kernel, pack_launch(p.rows.count * (p.size / n)), cx.device(), p);
+      core::launch(kernel, core::stride_launch(p.rows.count * (p.size / n)), cx.device(), p);
     });
   };
   return backward(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, run);

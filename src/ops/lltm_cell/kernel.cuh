@@ -2,9 +2,9 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
+#include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.h"
-#include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/math.h"
 #include "ops/lltm_cell/params.h"
 
@@ -36,7 +36,7 @@ __device__ core::Pack<T, N> load_columns(const T* row, int64_t first, int64_t st
 }
 
 template <int N, class T, class C>
-__global__ void __launch_bounds__(threads_per_block) forward_kernel(ForwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block) forward_kernel(ForwardParams<T, C> p) {
   using A = core::opmath<T>;
   const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(threads_per_block) forward_kernel(ForwardParam
 
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(threads_per_block) backward_kernel(BackwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block) backward_kernel(BackwardParams<T, C> p) {
   using A = core::opmath<T>;
   const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {

@@ -23,7 +23,7 @@ __device__ core::Pack<T, N> load_features(const T* row, int64_t feature, int64_t
 }
 
 template <int N, class T, class P>
-__global__ void __launch_bounds__(threads_per_block, 2) forward_kernel(ForwardParams<T, P> p, int lanes) {
+__global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(ForwardParams<T, P> p, int lanes) {
   using A = core::opmath<T>;
   const int lane = threadIdx.x % lanes;
   const int64_t rows_per_block = blockDim.x / lanes;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(threads_per_block, 2) forward_kernel(ForwardPa
 // Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed
 // order: per thread, then across the lanes of a row.
 template <int N, bool FEATS, bool POINTS, class T, class P>
-__global__ void __launch_bounds__(threads_per_block, 2) backward_kernel(BackwardParams<T, P> p, int lanes) {
+__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(BackwardParams<T, P> p, int lanes) {
   using A = core::opmath<T>;
   const int lane = threadIdx.x % lanes;
   const int64_t rows_per_block = blockDim.x / lanes;

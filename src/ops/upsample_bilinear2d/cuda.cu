@@ -3,7 +3,6 @@
 #include "core/launch.cuh"
 #include "ops/upsample_bilinear2d/adapter.h"
 #include "ops/upsample_bilinear2d/kernel.cuh"
-#include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/schema.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
@@ -19,7 +18,7 @@ void with_width(const Params<T>& p, F f) {
   const bool allowed = p.channels_last && p.channels % wide<T> == 0 && p.strides.c == 1 &&
                        core::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w}) &&
                        core::is_aligned16(p.target, {});
-  allowed ? f(std::integral_constant<int, wide<T>>{}) : f(std::integral_constant<int, 1>{});
+  core::with_width<wide<T>>(allowed, f);
 }
 
 Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
@@ -27,7 +26,7 @@ Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::s
   return forward(input, output_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     with_width(p, [&](auto n) {
       const int64_t packs = p.batch * p.channels * p.y.out * p.x.out / n;
-      core::launch(forward_kernel<n, T>, pack_launch(packs), input.device(), p, packs);
+      core::launch(forward_kernel<n, T>, core::stride_launch(packs), input.device(), p, packs);
     });
   });
 }
@@ -37,7 +36,7 @@ Tensor backward_cuda(const Tensor& grad, c10::SymIntArrayRef input_size, std::st
   return backward(grad, input_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     with_width(p, [&](auto n) {
       const int64_t packs = p.batch * p.channels * p.y.in * p.x.in / n;
-      core::launch(backward_kernel<n, T>, pack_launch(packs), grad.device(), p, packs);
+      core::launch(backward_kernel<n, T>, core::stride_launch(packs), grad.device(), p, packs);
     });
   });
 }

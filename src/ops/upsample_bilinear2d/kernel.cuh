@@ -3,9 +3,9 @@
 // One thread writes N channels of one pixel of the target, and reads what it needs of the source: no atomics in
 // backward either.
 
+#include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.h"
-#include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
 #include "ops/upsample_bilinear2d/params.h"
 
@@ -35,7 +35,7 @@ __device__ const T* source_of(const Params<T>& p, const Position& at) {
 
 // N > 1 needs channels_last, channels next to each other, 16-byte alignment, and a multiple of N channels.
 template <int N, class T>
-__global__ void __launch_bounds__(threads_per_block) forward_kernel(Params<T> p, int64_t packs) {
+__global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Params<T> p, int64_t packs) {
   using A = core::opmath<T>;
   for (int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; pack < packs;
        pack += int64_t{gridDim.x} * blockDim.x) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(threads_per_block) forward_kernel(Params<T> p,
 }
 
 template <int N, class T>
-__global__ void __launch_bounds__(threads_per_block) backward_kernel(Params<T> p, int64_t packs) {
+__global__ void __launch_bounds__(core::threads_per_block) backward_kernel(Params<T> p, int64_t packs) {
   using A = core::opmath<T>;
   for (int64_t pack = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; pack < packs;
        pack += int64_t{gridDim.x} * blockDim.x) {
