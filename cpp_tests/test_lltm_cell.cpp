@@ -1,7 +1,6 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/math.h"
 #include "ops/lltm_cell/schema.h"
 #include "testing.h"
@@ -165,20 +164,6 @@ TEST(LltmCellMath, NothingOverflows) {
     }
   }
   EXPECT_EQ(cppcuda::ops::lltm_cell::elu_slope(0.f), 1.f);
-}
-
-TEST(LltmCellLaunch, EveryPackHasAThread) {
-  using cppcuda::ops::lltm_cell::pack_launch;
-  for (const int64_t packs :
-       {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 28, int64_t{1} << 40}) {
-    const auto shape = pack_launch(packs);
-    EXPECT_EQ(shape.blocks == 0, packs == 0);
-    EXPECT_LE(shape.blocks, 1u << 20);
-    if (shape.blocks < 1u << 20) {
-      EXPECT_GE(int64_t{shape.blocks} * shape.threads, packs);
-      EXPECT_LT((int64_t{shape.blocks} - 1) * shape.threads, std::max<int64_t>(packs, 1));
-    }
-  }
 }
 
 }  // namespace

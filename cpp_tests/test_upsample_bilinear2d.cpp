@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
 #include "ops/upsample_bilinear2d/schema.h"
 #include "testing.h"
@@ -326,20 +325,6 @@ TEST(UpsampleAxis, HoldsWhereFloatsAreSparse) {
         const Range range = axis.outputs_of(i);
         ASSERT_TRUE(range.first <= o && o < range.last) << o << ", pixel " << i;
       }
-    }
-  }
-}
-
-TEST(UpsampleLaunch, CoversEveryPack) {
-  for (const int64_t packs : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 28,
-                              (int64_t{1} << 28) + 1, int64_t{1} << 45}) {
-    const auto launch = pack_launch(packs);
-    EXPECT_EQ(launch.threads, unsigned{threads_per_block});
-    EXPECT_LE(launch.blocks, 1u << 20);
-    EXPECT_EQ(launch.blocks == 0, packs == 0);
-    if (launch.blocks < 1u << 20) {
-      EXPECT_GE(int64_t{launch.blocks} * launch.threads, packs);
-      EXPECT_LT((int64_t{launch.blocks} - 1) * launch.threads, std::max<int64_t>(packs, 1));
     }
   }
 }
