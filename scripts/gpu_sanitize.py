@@ -4,65 +4,55 @@
     scripts/gpu_sanitize.py            must show no error
     scripts/gpu_sanitize.py --planted  reads past the end of an allocation, which must be found
 
-Inputs are made and results are compared on the CPU, so that hardly a kernel but ours runs. Allocations should be of
+Inputs are those of the tests' table, on the GPU and on the CPU, whose results are compared. Allocations should be of
 their true size: PYTORCH_NO_CUDA_MEMORY_CACHING=1.
 """
 
 import argparse
-import itertools
-from collections.abc import Callable
+import importlib
+import sys
+from pathlib import Path
 
 import cppcuda
 import torch
 from torch import Tensor
 
-DTYPES = [
-    (torch.float64, torch.float64),
-    (torch.float32, torch.float32),
-    (torch.float16, torch.float16),
-    (torch.float16, torch.float32),
-    (torch.bfloat16, torch.bfloat16),
-    (torch.bfloat16, torch.float32),
-]
-SHAPES = [((1,), 1), ((37,), 1), ((37,), 3), ((37,), 8), ((3, 7), 16), ((5,), 33), ((9,), 64), ((9,), 257), ((9,), 512)]
+TESTS = Path(__file__).parents[1] / "python" / "tests"
+sys.path.insert(0, str(TESTS))
+
+from op_samples import FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, computed  # noqa: E402
+
+for file in sorted((TESTS / "samples").glob("*.py")):
+    importlib.import_module(f"samples.{file.stem}")
 
 
-def dense(t: Tensor) -> Tensor:
-    return t
+def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
+    on_cpu, on_gpu = (entry.sample(name, dtype, device, mixed) for device in ("cpu", "cuda"))
+    expected = computed(entry.op(*on_cpu.args))
+    results = [computed(entry.op(*on_gpu.args))]
+    for writing in entry.writing_names:
+        (x,) = on_gpu.tensors
+        written = torch.empty_like(x) if writing.endswith(".out") else x.clone()
+        if writing.endswith(".out"):
+            getattr(torch.ops.cppcuda, entry.name)(x, out=written)
+        else:
+            getattr(torch.ops.cppcuda, writing)(written)
+        results.append((written,))
+    for actual, wanted in ((a, w) for result in results for a, w in zip(result, expected, strict=True)):
+        # The CPU rounds at other places: once more for each rounding.
+        tolerance = {k: 2 * entry.roundings * v for k, v in TOLERANCE[actual.dtype].items()}
+        torch.testing.assert_close(actual.cpu(), wanted, **tolerance, msg=lambda m: f"{entry.name}, {name}: {m}")
+    return len(results)
 
 
-def offset(t: Tensor) -> Tensor:
-    """The last element of the allocation is the last one that may be read."""
-    return torch.cat([t.new_zeros(1), t.flatten()]).to("cuda")[1:].view(t.shape)
-
-
-def transposed(t: Tensor) -> Tensor:
-    return t.transpose(0, -1).contiguous().to("cuda").transpose(0, -1)
-
-
-def run_trilinear() -> int:
-    forward, backward = torch.ops.cppcuda.trilinear, torch.ops.cppcuda._trilinear_backward
-    layouts: list[Callable[[Tensor], Tensor]] = [dense, offset, transposed]
-    count = 0
-    for (dtype, points_dtype), (batch, features), layout in itertools.product(DTYPES, SHAPES, layouts):
-        feats = torch.randn(*batch, 8, features, dtype=dtype)
-        points = (torch.rand(*batch, 3) * 2 - 1).to(points_dtype)
-        grad = torch.randn(*batch, features, dtype=dtype)
-        f, p, g = (layout(t).to("cuda") for t in (feats, points, grad))
-        results = [
-            forward(f, p),
-            *backward(g, f, p, [True, True]),
-            backward(g, None, p, [True, False])[0],
-            backward(g, f, p, [False, True])[1],
-        ]
-        by_feats, by_points = backward(grad, feats, points, [True, True])
-        expected = [forward(feats, points), by_feats, by_points, by_feats, by_points]
-        for actual, wanted in zip(results, expected, strict=True):
-            # The CPU rounds at other places: one unit in the last place of 16 bits, and of a float32 sum.
-            tolerance = max(torch.finfo(actual.dtype).eps, 1e-5) * max(1.0, wanted.abs().max().item())
-            torch.testing.assert_close(actual.cpu(), wanted, rtol=0, atol=tolerance)
-        count += 4
-    return count
+def run_table() -> int:
+    return sum(
+        compare(entry, name, dtype, mixed)
+        for entry in OPS
+        for dtype in FLOAT_DTYPES
+        for mixed in ((False, True) if entry.has_wide and dtype in SIXTEEN_BIT else (False,))
+        for name in entry.names("basic", "shape", "stride")
+    )
 
 
 class TooLarge:
@@ -84,5 +74,4 @@ if __name__ == "__main__":
     if parser.parse_args().planted:
         run_planted()
         raise SystemExit
-    torch.manual_seed(0)
-    print(f"{run_trilinear()} calls agree with the CPU ({cppcuda.library_path()})")
+    print(f"{run_table()} calls agree with the CPU ({cppcuda.library_path()})")
