@@ -288,6 +288,7 @@ _BACKWARD = OpEntry(
     products=True,
     temporaries=4,
     anchor="gates",
+    autocast_policy=False,
     saved_for={
         2: {3, 4, 5, 6},
         4: {0, 1, 2, 3, 7},
@@ -328,6 +329,7 @@ register(
         reference=_lltm_cell_reference,
         bad_inputs=tuple(_bad("_lltm_cell")),
         output_like=("hx", "cx", "input"),
+        autocast_policy=False,
         **_COMMON,
     )
 )
