@@ -155,6 +155,13 @@ void accumulate_row(const Params<T>& p, int64_t depth, const T* grad, A weight, 
   }
 }
 
+template <class A>
+A dot(const A* weights, const A* values, int64_t count, int64_t step) {
+  A sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += weights[i] * values[i * step];
+  return sum;
+}
+
 // A row of the input's gradient: the rows of the output's gradient summed along y, then that along x.
 template <bool Unit, class T>
 void backward_rows(const Params<T>& p, const Readers<core::opmath<T>>& rows, const Readers<core::opmath<T>>& columns,
@@ -182,11 +189,11 @@ void backward_rows(const Params<T>& p, const Readers<core::opmath<T>>& rows, con
     for (int64_t x = 0; x < p.x.in; ++x, out += depth) {
       const auto [left, right] = columns.outputs[x];
       const A* weights = columns.weights_of(x);
-      if (depth < few) {
+      if (depth == 1) {
+        *out = static_cast<T>(dot(weights, along_y.data() + left, right - left, 1));
+      } else if (depth < few) {
         for (int64_t c = 0; c < depth; ++c) {
-          A sum = 0;
-          for (int64_t o = left; o < right; ++o) sum += weights[o - left] * along_y[o * depth + c];
-          out[c] = static_cast<T>(sum);
+          out[c] = static_cast<T>(dot(weights, along_y.data() + left * depth + c, right - left, depth));
         }
       } else {
         std::fill(pixel.begin(), pixel.end(), A(0));
