@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -139,7 +139,7 @@ TEST(LltmCell, ErrorsNameOpAndArgument) {
             "lltm_cell: weight must be [3S, S + I] with S = 4, I = 3, got [12, 6]");
   Arguments elsewhere;
   for (size_t i = 0; i < good.size(); ++i) elsewhere[i] = on_device(at::kHPU, good[i].sizes());
-  EXPECT_EQ(error_of([&] { ours(elsewhere); }).substr(0, 34), "lltm_cell: input must be on cpu, g");
+  EXPECT_EQ(error_of([&] { ours(elsewhere); }).find("lltm_cell: input must be on cpu"), 0u);
 }
 
 TEST(LltmCell, GradientsThatNobodyGaveAreZeros) {
