@@ -71,8 +71,9 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         return op.Resize(input, None, op.Concat(*scales, axis=0), **options)
 
     def lltm_cell_and_gates(input: Any, weight: Any, bias: Any, hx: Any, cx: Any) -> tuple[Any, Any, Any]:
-        product = op.MatMul(op.Concat(hx, input, axis=-1), op.Transpose(weight, perm=[1, 0]))
-        gates = op.Add(product, bias)
+        transposed = op.Transpose(weight, perm=[1, 0] if len(weight.shape) == 2 else [0, 2, 1])
+        product = op.MatMul(op.Concat(hx, input, axis=-1), transposed)
+        gates = op.Add(product, op.Unsqueeze(bias, op.Constant(value_ints=[-2])))
         input_gate, output_gate, candidate = op.Split(gates, axis=-1, num_outputs=3)
         change = op.Mul(op.Elu(candidate), op.Sigmoid(input_gate))
         cy = op.Add(cx, op.CastLike(change, cx))

@@ -67,10 +67,11 @@ struct Pointwise<TheOp, void(Tensors...)> {
   }
 };
 
-// m.impl(Op::name, core::pointwise<Op, core::CpuLoop<ForwardMath>>()) in a TORCH_LIBRARY_IMPL of a backend.
-template <class TheOp, class Loop>
-auto pointwise() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((Pointwise<TheOp>::template run<Loop>)));
+// In a TORCH_LIBRARY_IMPL of a backend: the kernels of ops with the same formula. Loop is CpuLoop or CudaLoop of it.
+template <class Loop, class... Ops>
+void pointwise(torch::Library& library) {
+  (library.impl(Ops::name, torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((Pointwise<Ops>::template run<Loop>)))),
+   ...);
 }
 
 }  // namespace cppcuda::core

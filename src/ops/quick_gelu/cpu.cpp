@@ -6,10 +6,8 @@ namespace cppcuda::ops::quick_gelu {
 namespace {
 
 TORCH_LIBRARY_IMPL(cppcuda, CPU, m) {
-  m.impl(Forward::name, core::pointwise<Forward, core::CpuLoop<ForwardMath>>());
-  m.impl(InPlace::name, core::pointwise<InPlace, core::CpuLoop<ForwardMath>>());
-  m.impl(Out::name, core::pointwise<Out, core::CpuLoop<ForwardMath>>());
-  m.impl(Backward::name, core::pointwise<Backward, core::CpuLoop<BackwardMath>>());
+  core::pointwise<core::CpuLoop<ForwardMath>, Forward, InPlace, Out>(m);
+  core::pointwise<core::CpuLoop<BackwardMath>, Backward>(m);
 }
 
 }  // namespace

@@ -6,10 +6,8 @@ namespace cppcuda::ops::quick_gelu {
 namespace {
 
 TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
-  m.impl(Forward::name, core::pointwise<Forward, core::CudaLoop<ForwardMath>>());
-  m.impl(InPlace::name, core::pointwise<InPlace, core::CudaLoop<ForwardMath>>());
-  m.impl(Out::name, core::pointwise<Out, core::CudaLoop<ForwardMath>>());
-  m.impl(Backward::name, core::pointwise<Backward, core::CudaLoop<BackwardMath>>());
+  core::pointwise<core::CudaLoop<ForwardMath>, Forward, InPlace, Out>(m);
+  core::pointwise<core::CudaLoop<BackwardMath>, Backward>(m);
 }
 
 }  // namespace
