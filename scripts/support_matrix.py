@@ -13,17 +13,21 @@ README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
 
 
+def public_name(op: str) -> str:
+    return op.strip("_").removesuffix("_backward")
+
+
 def table(results: dict[str, Any]) -> str:
-    """Capabilities as rows, operators as columns."""
+    """Capabilities as rows, operators as columns, each with the internal ones that it is made of."""
     operators: dict[str, dict[str, dict[str, int]]] = results["operators"]
 
     def mark(name: str, capability: str) -> str:
-        outcomes = operators[name].get(capability, {})
-        if outcomes.get("failed"):
+        own = [outcomes.get(capability, {}) for op, outcomes in operators.items() if public_name(op) == name]
+        if any(outcomes.get("failed") for outcomes in own):
             return "**fails**"
-        return "yes" if outcomes.get("passed") else ""
+        return "yes" if all(outcomes.get("passed") for outcomes in own) else ""
 
-    names = sorted(operators, key=lambda name: (name.strip("_").removesuffix("_backward"), name.startswith("_")))
+    names = sorted({public_name(op) for op in operators})
     rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
     rows += [[capability, *(mark(name, capability) for name in names)] for capability in results["capabilities"]]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
