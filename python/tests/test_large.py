@@ -5,6 +5,7 @@ from pathlib import Path
 import cppcuda
 import pytest
 import torch
+from samples.elementwise import quick_gelu_reference
 from samples.trilinear import trilinear_backward_reference, trilinear_reference
 from torch import Tensor
 
@@ -72,3 +73,34 @@ def test_trilinear_rows_past_2_31() -> None:
     at = torch.cat([torch.tensor([0, 1, rows // 2]), torch.arange(rows - 4099, rows)])
     expected = trilinear_reference(feats[at].double(), points[at].double())
     torch.testing.assert_close(out[at].double(), expected, rtol=2**-8, atol=1e-5)
+
+
+def test_elementwise() -> None:
+    count = (1 << 31) + 5
+    needs_memory(count * 2)
+    pattern = torch.linspace(-4, 4, 4099).bfloat16()
+    x = torch.empty(count, dtype=torch.bfloat16)
+    whole = count // 4099 * 4099
+    x[:whole].view(-1, 4099).copy_(pattern)
+    x[whole:].copy_(pattern[: count - whole])
+    cppcuda.functional.quick_gelu_(x)
+    at = some_columns(count)
+    expected = quick_gelu_reference(pattern[at % 4099].double())
+    torch.testing.assert_close(x[at].double(), expected, rtol=2**-8, atol=1e-5)
+
+
+def test_upsample() -> None:
+    height, width = 40_000, 27_000
+    needs_memory(2 * height * width * 2)
+    image = torch.randn(1, 2, 3, 5, dtype=torch.bfloat16)
+    out = cppcuda.functional.upsample_bilinear2d(image, (height, width))
+    assert out.numel() > 2**31
+    at = [some_columns(size)[:200] for size in (height, width)]
+    # A matrix of weights per axis: the distance to each input pixel.
+    weights = []
+    for pixels, wanted, size in zip(at, (3, 5), (height, width), strict=True):
+        position = ((pixels.double() + 0.5) * wanted / size - 0.5).clamp(0, wanted - 1)
+        weights.append((1 - (position[:, None] - torch.arange(wanted)).abs()).clamp(min=0))
+    expected = weights[0] @ image.double() @ weights[1].T
+    actual = out[:, :, at[0]][..., at[1]]
+    torch.testing.assert_close(actual.double(), expected, rtol=2**-8, atol=1e-3)
