@@ -16,7 +16,8 @@ namespace cppcuda::core {
 struct Output {
   c10::SymDimVector sizes;
   at::TensorOptions options;  // contiguous, or the memory format that these name
-  Tensor strides_of = {};     // or the strides of this tensor, which has these sizes; dense if they are not
+  // Or the strides of this tensor, which has these sizes; dense if they are not.
+  Tensor strides_of = {};  // NOLINT(readability-redundant-member-init): may be left out without a warning
 };
 
 inline Tensor allocate(const Output& output) {

@@ -42,11 +42,12 @@ std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& ou
   affine(gates, concatenate(hx, input), weight, bias);
   auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
     const auto state = matrix<C>(cx);
+    const core::Rows rows = core::make_rows(cx, 1, {state.rows});
     run(ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
                             .cx = state,
                             .hy = hy.template mutable_data_ptr<T>(),
                             .cy = cy.template mutable_data_ptr<C>(),
-                            .rows = core::make_rows(cx, 1, {state.rows}),
+                            .rows = rows,
                             .size = cx.size(-1)});
   };
   visit_dtypes(gates, cx, call);
