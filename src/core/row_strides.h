@@ -4,8 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <initializer_list>
-
 #include "core/rows.h"
 
 namespace cppcuda::core {
@@ -17,11 +15,11 @@ inline RowStride row_stride(const at::Tensor& t, int64_t core) {
 
 // The rows of a tensor whose last `core` dims are a row's own. Several batches count as one when every operand steps
 // evenly from one to the next.
-inline Rows make_rows(const at::Tensor& t, int64_t core, std::initializer_list<RowStride> strides) {
+template <class... Strides>
+Rows make_rows(const at::Tensor& t, int64_t core, const Strides&... strides) {
   const int64_t per_batch = t.size(-core - 1);
   const int64_t batches = t.dim() == core + 2 ? t.size(0) : 1;
-  bool even = true;
-  for (const RowStride& s : strides) even &= s.batch == s.row * per_batch;
+  const bool even = ((strides.batch == strides.row * per_batch) && ...);
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
 

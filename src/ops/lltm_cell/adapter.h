@@ -42,7 +42,7 @@ std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& ou
   affine(gates, concatenate(hx, input), weight, bias);
   auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
     const auto state = matrix<C>(cx);
-    const core::Rows rows = core::make_rows(cx, 1, {state.rows});
+    const core::Rows rows = core::make_rows(cx, 1, state.rows);
     run(ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
                             .cx = state,
                             .hy = hy.template mutable_data_ptr<T>(),
@@ -69,8 +69,8 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
                            .rows = {},
                            .size = cx.size(-1)};
     const auto rows_of = [&](const auto& m) { return m.data ? m.rows : p.gates.rows; };
-    p.rows = core::make_rows(cx, 1,
-                             {rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows});
+    p.rows =
+        core::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
     run(p);
   };
   visit_dtypes(gates, cx, call);
