@@ -109,8 +109,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
     d_gates = *grad_gates;
     if (d_cx.defined()) d_cx.zero_();
   }
-  if (d_input.defined() || d_hx.defined()) input_gradients(d_hx, d_input, d_gates, *weight);
-  if (d_weight.defined()) weight_gradient(d_weight, d_gates, concatenate(*hx, *input));
+  if (d_input.defined() || d_hx.defined()) input_gradients(d_hx, d_input, d_gates, core::tensor_or_undefined(weight));
+  if (d_weight.defined()) {
+    weight_gradient(d_weight, d_gates, concatenate(core::tensor_or_undefined(hx), core::tensor_or_undefined(input)));
+  }
   if (d_bias.defined()) bias_gradient(d_bias, d_gates);
   return result;
 }
