@@ -177,8 +177,8 @@ def run(case: Case, device: torch.device, rounds: int, seconds: float) -> list[d
     return rows
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+def spelled(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def main() -> None:
@@ -195,7 +195,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, cppcuda {cppcuda.__version__}, {torch.get_num_threads()} threads, float32")
 
     rows: list[dict[str, Any]] = []
-    print(f"{'':44}{'beside':18}{'cppcuda':>10}{'peer':>11}  peer / cppcuda (quartiles)")
+    print(f"{'':56}{'beside':18}{'cppcuda':>10}{'peer':>10}  peer / cppcuda (quartiles)")
     for device in devices:
         for case in cases():
             print(f"... {device}: {case.name}", end="\r", file=sys.stderr)
@@ -203,8 +203,8 @@ def main() -> None:
                 rows.append(row)
                 low, high = row["ratio_quartiles"]
                 print(
-                    f"{device} {row['case']:31.31} {row['pass']:8}{row['peer']:18}"
-                    f"{milliseconds(row['cppcuda_seconds']):>10}{milliseconds(row['peer_seconds']):>11}"
+                    f"{device:5}{row['case']:41}{row['pass']:10}{row['peer']:18}"
+                    f"{spelled(row['cppcuda_seconds']):>10}{spelled(row['peer_seconds']):>10}"
                     f"  {row['ratio']:.2f} ({low:.2f} to {high:.2f})"
                 )
     if args.json:
