@@ -9,7 +9,6 @@ their true size: PYTORCH_NO_CUDA_MEMORY_CACHING=1.
 """
 
 import argparse
-import importlib
 import sys
 from pathlib import Path
 
@@ -17,13 +16,9 @@ import cppcuda
 import torch
 from torch import Tensor
 
-TESTS = Path(__file__).parents[1] / "python" / "tests"
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "tests"))
 
-from op_samples import FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, computed  # noqa: E402
-
-for file in sorted((TESTS / "samples").glob("*.py")):
-    importlib.import_module(f"samples.{file.stem}")
+from op_samples import FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, computed, register_all
 
 
 def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
@@ -74,4 +69,5 @@ if __name__ == "__main__":
     if parser.parse_args().planted:
         run_planted()
         raise SystemExit
+    register_all()
     print(f"{run_table()} calls agree with the CPU ({cppcuda.library_path()})")

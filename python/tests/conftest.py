@@ -6,7 +6,6 @@ CPPCUDA_SUPPORT_MATRIX    a file to write, in JSON, what passed per operator and
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections import defaultdict
@@ -18,10 +17,9 @@ import hypothesis
 import pytest
 import setuptools  # noqa: F401  (it must come before distutils, which it replaces; inductor has them the other way round)
 import torch
+from op_samples import register_all
 
-# Each registers its operator in the table; tests are parametrised over it when they are collected.
-for file in sorted((Path(__file__).parent / "samples").glob("*.py")):
-    importlib.import_module(f"samples.{file.stem}")
+register_all()  # tests are parametrised over the table when they are collected
 
 # In the order of the printed matrix.
 CAPABILITIES = (

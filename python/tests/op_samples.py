@@ -5,10 +5,12 @@ A new operator enters all of the tests with one call of `register`, in a file of
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -265,6 +267,12 @@ def register(entry: OpEntry) -> None:
     OPS.append(entry)
     if entry.backward and entry.backward not in OPS:
         OPS.append(entry.backward)
+
+
+def register_all() -> None:
+    """Imports the files of samples/, each of which registers its operators."""
+    for file in sorted((Path(__file__).parent / "samples").glob("*.py")):
+        importlib.import_module(f"samples.{file.stem}")
 
 
 def forward_ops() -> list[OpEntry]:

@@ -62,7 +62,7 @@ std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(
 
 }  // namespace
 
-std::string op_name(const c10::FunctionSchema& schema) { return schema.name().substr(schema.name().find("::") + 2); }
+const char* op_name(const c10::FunctionSchema& schema) { return schema.name().c_str() + schema.name().find("::") + 2; }
 
 void check_defined(const char* op, const char* argument, const Tensor& t) {
   TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");

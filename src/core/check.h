@@ -81,7 +81,7 @@ class Checker {
 };
 
 // "sigmoid" for cppcuda::sigmoid and its overloads.
-std::string op_name(const c10::FunctionSchema& schema);
+const char* op_name(const c10::FunctionSchema& schema);
 
 // For the public C++ functions: torch refuses an undefined Tensor only when all arguments are
 // undefined, and then with a message that does not name it.

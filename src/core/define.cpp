@@ -7,8 +7,8 @@ namespace cppcuda::core {
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(*stack, arguments.size());
-  const std::string name = op_name(op.schema());
-  const Checker check(name.c_str());
+  const char* name = op_name(op.schema());
+  const Checker check(name);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!values[i].isTensor()) continue;  // nor None
     const Tensor& t = values[i].toTensor();

@@ -29,4 +29,16 @@ void visit_dtype(c10::ScalarType dtype, F&& f) {
   }
 }
 
+// Calls f with the types of an argument and of one that Checker::same_or_wider_dtype lets through beside it: the same, or
+// 16 bits and float.
+template <class F>
+void visit_dtypes(c10::ScalarType dtype, c10::ScalarType same_or_wider, F&& f) {
+  visit_dtype(dtype, [&]<class T>(std::type_identity<T> t) {
+    if constexpr (sizeof(T) == 2) {
+      if (same_or_wider == c10::kFloat) return f(t, std::type_identity<float>{});
+    }
+    f(t, t);
+  });
+}
+
 }  // namespace cppcuda::core

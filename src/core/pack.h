@@ -32,6 +32,20 @@ C10_HOST_DEVICE void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+// Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned address.
+template <int N, class T>
+C10_HOST_DEVICE Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
+  if constexpr (N > 1) {
+    return load<N>(row + index);
+  } else {
+    return {row[index * step]};
+  }
+}
+
+// Values per 16-byte access.
+template <class T>
+inline constexpr int wide = 16 / sizeof(T);
+
 // Calls f(std::integral_constant<int, n>) with n = N when the memory allows packs, else with n = 1.
 template <int N, class F>
 void with_width(bool packs, F f) {

@@ -54,8 +54,7 @@ bool same_view(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
-  const std::string op = op_name(schema);
-  const Checker check(op.c_str());
+  const Checker check(op_name(schema));
   const auto name = [&](size_t i) { return schema.arguments()[i].name().c_str(); };
   const Tensor& first = tensors.begin()->get();
   check.floating(name(0), first);

@@ -31,7 +31,7 @@ struct CudaLoop {
       const LaunchShape shape = stride_launch(packs, pointwise_unroll * threads_per_block);
       launch<Params>(pointwise_dense_kernel<n, Math, T>, shape, out.device(), p);
     };
-    with_width<16 / sizeof(T)>(aligned, launch_packs);
+    with_width<wide<T>>(aligned, launch_packs);
   }
 
   template <class T, class... Inputs>

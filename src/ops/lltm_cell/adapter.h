@@ -21,17 +21,6 @@ Matrix<T> matrix(const Tensor& t) {
   return {t.const_data_ptr<T>(), core::row_stride(t, 1), t.stride(-1)};
 }
 
-// Calls f with the types of gates and cx: the same, or 16 bits and float.
-template <class F>
-void visit_dtypes(const Tensor& gates, const Tensor& cx, F f) {
-  core::visit_dtype(gates.scalar_type(), [&]<class T>(std::type_identity<T> t) {
-    if constexpr (sizeof(T) == 2) {
-      if (cx.scalar_type() == at::kFloat) return f(t, std::type_identity<float>{});
-    }
-    f(t, t);
-  });
-}
-
 template <class Run>
 std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
                                            const Tensor& weight, const Tensor& bias, const Tensor& hx, const Tensor& cx,
@@ -50,7 +39,7 @@ std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& ou
                             .rows = rows,
                             .size = cx.size(-1)});
   };
-  visit_dtypes(gates, cx, call);
+  core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
   return {hy, cy, gates};
 }
 
@@ -73,7 +62,7 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
         core::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
     run(p);
   };
-  visit_dtypes(gates, cx, call);
+  core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
 }
 
 template <class Run>

@@ -25,16 +25,6 @@ __device__ Place place_of(int64_t index, int64_t size) {
   return {index / packs, index % packs * N};
 }
 
-// N > 1 needs columns next to each other and 16-byte alignment.
-template <int N, class T>
-__device__ core::Pack<T, N> load_columns(const T* row, int64_t first, int64_t step) {
-  if constexpr (N > 1) {
-    return core::load<N>(row + first);
-  } else {
-    return {row[first * step]};
-  }
-}
-
 template <int N, class T, class C>
 __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(ForwardParams<T, C> p) {
   using A = core::opmath<T>;
@@ -43,7 +33,7 @@ __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Forwar
     const auto [row, s] = place_of<N>(index, p.size);
     const T* gates = p.gates + row * 3 * p.size + s;
     const auto g0 = core::load<N>(gates), g1 = core::load<N>(gates + p.size), g2 = core::load<N>(gates + 2 * p.size);
-    const auto cx = load_columns<N>(p.cx.row(p.rows, row), s, p.cx.column);
+    const auto cx = core::load_strided<N>(p.cx.row(p.rows, row), s, p.cx.column);
     core::Pack<T, N> hy;
     core::Pack<C, N> cy;
 #pragma unroll
@@ -69,14 +59,14 @@ __global__ void __launch_bounds__(core::threads_per_block) backward_kernel(Backw
     core::Pack<C, N> grad_cy, d_cx;
     const T* gates = p.gates.row(p.rows, row);
 #pragma unroll
-    for (int k = 0; k < 3; ++k) g[k] = load_columns<N>(gates, s + k * p.size, p.gates.column);
-    const auto cx = load_columns<N>(p.cx.row(p.rows, row), s, p.cx.column);
-    if constexpr (HY) grad_hy = load_columns<N>(p.grad_hy.row(p.rows, row), s, p.grad_hy.column);
-    if constexpr (CY) grad_cy = load_columns<N>(p.grad_cy.row(p.rows, row), s, p.grad_cy.column);
+    for (int k = 0; k < 3; ++k) g[k] = core::load_strided<N>(gates, s + k * p.size, p.gates.column);
+    const auto cx = core::load_strided<N>(p.cx.row(p.rows, row), s, p.cx.column);
+    if constexpr (HY) grad_hy = core::load_strided<N>(p.grad_hy.row(p.rows, row), s, p.grad_hy.column);
+    if constexpr (CY) grad_cy = core::load_strided<N>(p.grad_cy.row(p.rows, row), s, p.grad_cy.column);
     if (p.grad_gates.data) {
       const T* of_row = p.grad_gates.row(p.rows, row);
 #pragma unroll
-      for (int k = 0; k < 3; ++k) grad_gates[k] = load_columns<N>(of_row, s + k * p.size, p.grad_gates.column);
+      for (int k = 0; k < 3; ++k) grad_gates[k] = core::load_strided<N>(of_row, s + k * p.size, p.grad_gates.column);
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {

@@ -13,17 +13,6 @@ namespace cppcuda::ops::trilinear {
 using core::make_rows;
 using core::row_stride;
 
-// Calls f with the types of feats (or grad) and points: the same, or 16 bits and float.
-template <class F>
-void visit_dtypes(const Tensor& feats, const Tensor& points, F f) {
-  core::visit_dtype(feats.scalar_type(), [&]<class T>(std::type_identity<T> t) {
-    if constexpr (sizeof(T) == 2) {
-      if (points.scalar_type() == at::kFloat) return f(t, std::type_identity<float>{});
-    }
-    f(t, t);
-  });
-}
-
 template <class Run>
 Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
   Tensor out = core::allocate(forward_shape(feats, points));
@@ -41,7 +30,7 @@ Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
                             .feats_feature = feats.stride(-1),
                             .points_coordinate = points.stride(-1)});
   };
-  visit_dtypes(feats, points, call);
+  core::visit_dtypes(feats.scalar_type(), points.scalar_type(), call);
   return out;
 }
 
@@ -75,7 +64,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
                              .points_coordinate = points.stride(-1)});
   };
   if (need_feats || need_points) {
-    visit_dtypes(grad, points, call);
+    core::visit_dtypes(grad.scalar_type(), points.scalar_type(), call);
   }
   return {grad_feats, grad_points};
 }

@@ -9,16 +9,12 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// Values per 16-byte access.
-template <class T>
-constexpr int wide = 16 / sizeof(T);
-
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, [&]<class T, class P>(const ForwardParams<T, P>& p) {
-    const bool wide_allowed = p.features % wide<T> == 0 && p.feats_feature == 1 &&
+    const bool wide_allowed = p.features % core::wide<T> == 0 && p.feats_feature == 1 &&
                               core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                               core::is_aligned16(p.out, {});
-    core::with_width<wide<T>>(wide_allowed, [&](auto n) {
+    core::with_width<core::wide<T>>(wide_allowed, [&](auto n) {
       const RowLaunch launch = row_launch(p.rows.count, p.features / n);
       core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lanes);
     });
@@ -29,12 +25,12 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
                                          c10::List<bool> output_mask) {
   return backward(grad, feats, points, output_mask, [&]<class T, class P>(const BackwardParams<T, P>& p) {
     const bool wide_allowed =
-        p.features % wide<T> == 0 && p.grad_feature == 1 &&
+        p.features % core::wide<T> == 0 && p.grad_feature == 1 &&
         core::is_aligned16(p.grad, {p.grad_rows.batch, p.grad_rows.row}) &&
         (!p.feats || (p.feats_feature == 1 &&
                       core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}))) &&
         core::is_aligned16(p.grad_feats, {});
-    core::with_width<wide<T>>(wide_allowed, [&](auto n) {
+    core::with_width<core::wide<T>>(wide_allowed, [&](auto n) {
       const auto kernel = !p.grad_points  ? backward_kernel<n, true, false, T, P>
                           : !p.grad_feats ? backward_kernel<n, false, true, T, P>
                                           : backward_kernel<n, true, true, T, P>;

@@ -12,16 +12,6 @@
 
 namespace cppcuda::ops::trilinear {
 
-// N > 1 needs features next to each other, 16-byte alignment, and a multiple of N features.
-template <int N, class T>
-__device__ core::Pack<T, N> load_features(const T* row, int64_t feature, int64_t step) {
-  if constexpr (N > 1) {
-    return core::load<N>(row + feature);
-  } else {
-    return {row[feature * step]};
-  }
-}
-
 template <int N, class T, class P>
 __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(ForwardParams<T, P> p, int lanes) {
   using A = core::opmath<T>;
@@ -35,7 +25,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(For
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
       core::Pack<T, N> corner[8];
 #pragma unroll
-      for (int c = 0; c < 8; ++c) corner[c] = load_features<N>(feats + c * p.feats_corner, f, p.feats_feature);
+      for (int c = 0; c < 8; ++c) corner[c] = core::load_strided<N>(feats + c * p.feats_corner, f, p.feats_feature);
       core::Pack<T, N> out;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -65,11 +55,11 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Ba
     const T* feats = POINTS ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
     A by_coordinate[3] = {};
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
-      const auto grad = load_features<N>(grad_row, f, p.grad_feature);
+      const auto grad = core::load_strided<N>(grad_row, f, p.grad_feature);
       if constexpr (POINTS) {
         core::Pack<T, N> corner[8];
 #pragma unroll
-        for (int c = 0; c < 8; ++c) corner[c] = load_features<N>(feats + c * p.feats_corner, f, p.feats_feature);
+        for (int c = 0; c < 8; ++c) corner[c] = core::load_strided<N>(feats + c * p.feats_corner, f, p.feats_feature);
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
           A dot = 0;

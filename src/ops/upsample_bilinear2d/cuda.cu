@@ -8,17 +8,13 @@
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
 
-// Values per 16-byte access.
-template <class T>
-constexpr int wide = 16 / sizeof(T);
-
 // Calls f(std::integral_constant<int, N>) with the widest N that the memory allows.
 template <class T, class F>
 void with_width(const Params<T>& p, F f) {
-  const bool allowed = p.channels_last && p.channels % wide<T> == 0 && p.strides.c == 1 &&
+  const bool allowed = p.channels_last && p.channels % core::wide<T> == 0 && p.strides.c == 1 &&
                        core::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w}) &&
                        core::is_aligned16(p.target, {});
-  core::with_width<wide<T>>(allowed, f);
+  core::with_width<core::wide<T>>(allowed, f);
 }
 
 Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
