@@ -46,7 +46,10 @@ struct CudaLoop {
     Params p{.out = out.mutable_data_ptr<T>(),
              .in = {inputs.template const_data_ptr<T>()...},
              .count = out.numel(),
-             .dims = iterator.ndim()};
+             .dims = iterator.ndim(),
+             .sizes = {},
+             .out_strides = {},
+             .in_strides = {}};
     for (int d = 0; d < p.dims; ++d) {
       const auto stride = [&](int tensor) { return iterator.strides(tensor)[d] / static_cast<int64_t>(sizeof(T)); };
       p.sizes[d] = iterator.shape()[d];

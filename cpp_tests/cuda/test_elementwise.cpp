@@ -1,0 +1,89 @@
+#include <cppcuda/cppcuda.h>
+
+#include "cuda_testing.h"
+#include "ops/quick_gelu/schema.h"
+#include "ops/sigmoid/schema.h"
+
+namespace {
+
+using namespace cppcuda::testing;
+
+struct Sigmoid {
+  using Backward = cppcuda::ops::sigmoid::Backward;
+  static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
+  static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
+  static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
+  // The gradient from what backward reads beside grad: the output.
+  static Tensor gradient(const Tensor& grad, const Tensor& output) { return grad * output * (1 - output); }
+};
+
+struct QuickGelu {
+  using Backward = cppcuda::ops::quick_gelu::Backward;
+  static Tensor call(const Tensor& x) { return cppcuda::quick_gelu(x); }
+  static Tensor& call_(Tensor& x) { return cppcuda::quick_gelu_(x); }
+  static Tensor reference(const Tensor& x) { return x * at::sigmoid(1.702 * x); }
+  static Tensor gradient(const Tensor& grad, const Tensor& x) {
+    const Tensor s = at::sigmoid(1.702 * x);
+    return grad * (s + 1.702 * x * s * (1 - s));
+  }
+};
+
+template <class Op>
+class CudaElementwise : public ::testing::Test {
+ protected:
+  void SetUp() override { at::manual_seed(0); }
+
+  static void check(const Tensor& x, const Tensor& grad, double tolerance) {
+    const at::NoGradGuard no_grad;
+    const Tensor dx = on_cuda(x), exact = x.to(at::kDouble);
+    const Tensor out = Op::call(dx);
+    EXPECT_EQ(out.scalar_type(), x.scalar_type());
+    EXPECT_TRUE(close(out.cpu(), Op::reference(exact), tolerance));
+    EXPECT_TRUE(
+        close(Op::Backward::call(on_cuda(grad), dx).cpu(), Op::gradient(grad.to(at::kDouble), exact), tolerance));
+    Tensor self = on_cuda(x);
+    Op::call_(self);
+    EXPECT_TRUE(at::equal(self.cpu(), out.cpu()));
+  }
+};
+using Ops = ::testing::Types<Sigmoid, QuickGelu>;
+TYPED_TEST_SUITE(CudaElementwise, Ops);
+
+TYPED_TEST(CudaElementwise, AnySizeAndOffset) {
+  for (const auto& types : all_dtypes) {
+    if (types.narrow != types.wide) continue;
+    for (const int64_t n : {0, 1, 2, 7, 8, 9, 255, 1000, 4099, 10000}) {
+      for (const Layout layout : {Layout::contiguous, Layout::offset, Layout::half_aligned}) {
+        SCOPED_TRACE(::testing::Message() << types.name << ", " << n << ", " << ::testing::PrintToString(layout));
+        const Tensor x = in_layout((3 * at::randn({n}, at::kDouble)).to(types.narrow), layout);
+        const Tensor grad = at::randn({n}, at::kDouble).to(types.narrow);
+        this->check(x, grad, types.tolerance);
+        this->check(x, in_layout(grad, layout), types.tolerance);
+      }
+    }
+  }
+}
+
+TYPED_TEST(CudaElementwise, AnyStrides) {
+  for (const auto& types : all_dtypes) {
+    if (types.narrow != types.wide) continue;
+    auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).to(types.narrow); };
+    const Tensor big = random({5, 6, 7, 8});
+    for (const Tensor& x : {big.transpose(0, 2), big.slice(3, 0, 8, 2), big.slice(1, 1, 6, 2).permute({3, 1, 0, 2}),
+                            random({5, 1, 7, 1}).expand({5, 6, 7, 8}), random({}).expand({2, 3}),
+                            random({2, 3, 2, 2, 2, 2, 3}).permute({6, 0, 2, 4, 1, 3, 5})}) {
+      SCOPED_TRACE(::testing::Message() << types.name << ", strides " << x.strides());
+      if (!x.is_non_overlapping_and_dense()) {
+        // in place is refused for memory that several elements share
+        const Tensor dx = on_cuda(x), grad = random(x.sizes());
+        EXPECT_TRUE(close(TypeParam::call(dx).cpu(), TypeParam::reference(x.to(at::kDouble)), types.tolerance));
+        EXPECT_TRUE(close(TypeParam::Backward::call(on_cuda(grad), dx).cpu(),
+                          TypeParam::gradient(grad.to(at::kDouble), x.to(at::kDouble)), types.tolerance));
+      } else {
+        this->check(x, random(x.sizes()), types.tolerance);
+      }
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,86 @@
+#include "cuda_testing.h"
+#include "ops/upsample_bilinear2d/schema.h"
+
+namespace {
+
+using namespace cppcuda::testing;
+using cppcuda::ops::upsample_bilinear2d::Backward;
+using cppcuda::ops::upsample_bilinear2d::Forward;
+
+// [out, in]: how much of each pixel of the input an output pixel gets along one axis, in float64.
+Tensor axis_weights(int64_t in, int64_t out, const std::string& mode) {
+  const Tensor o = at::arange(out, at::kDouble);
+  const double scale = static_cast<double>(in) / static_cast<double>(out);
+  Tensor position = mode == "half_pixel"   ? (o + 0.5) * scale - 0.5
+                    : mode == "asymmetric" ? o * scale
+                                           : o * static_cast<double>(in - 1) / std::max<double>(1, out - 1);
+  position = position.clamp(0, in - 1).unsqueeze(1);
+  return (1 - (position - at::arange(in, at::kDouble)).abs()).clamp_min(0);
+}
+
+struct Shape {
+  std::array<int64_t, 4> input;
+  std::array<int64_t, 2> output;
+};
+
+constexpr Shape shapes[] = {{{2, 3, 4, 5}, {8, 10}},   {{1, 8, 5, 7}, {9, 13}},  {{2, 2, 8, 6}, {4, 3}},
+                            {{1, 16, 11, 9}, {4, 2}},  {{2, 8, 3, 4}, {3, 4}},   {{2, 3, 5, 4}, {1, 1}},
+                            {{2, 16, 1, 1}, {3, 5}},   {{1, 20, 1, 9}, {4, 30}}, {{3, 1, 16, 16}, {32, 32}},
+                            {{1, 2, 7, 33}, {14, 66}}, {{1, 12, 6, 5}, {9, 4}},  {{1, 1, 3, 300}, {2, 700}},
+                            {{70, 2, 2, 3}, {4, 6}},   {{1, 5, 9, 8}, {27, 8}}};
+
+class CudaUpsample : public ::testing::TestWithParam<Dtypes> {
+ protected:
+  void SetUp() override { at::manual_seed(0); }
+
+  void check(const Tensor& input, const Tensor& grad, const char* mode) {
+    const auto size = [](const Tensor& t) { return std::vector<c10::SymInt>{t.size(2), t.size(3)}; };
+    const Tensor y = axis_weights(input.size(2), grad.size(2), mode),
+                 x = axis_weights(input.size(3), grad.size(3), mode);
+    const std::optional<double> none;
+    // The position itself is rounded, in float32 at least.
+    const double tolerance =
+        GetParam().tolerance +
+        (GetParam().narrow == at::kDouble ? 0 : 3e-7 * static_cast<double>(std::max(input.size(2), input.size(3))));
+    const Tensor out = Forward::call(on_cuda(input), size(grad), mode, none, none);
+    EXPECT_EQ(out.scalar_type(), input.scalar_type());
+    EXPECT_TRUE(close(out.cpu(), at::matmul(at::matmul(y, input.to(at::kDouble)), x.t()), tolerance));
+    const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, none);
+    EXPECT_TRUE(close(result.cpu(), at::matmul(at::matmul(y.t(), grad.to(at::kDouble)), x), 4 * tolerance));
+  }
+};
+
+TEST_P(CudaUpsample, ModesAndMemoryFormats) {
+  for (const auto& [input, output] : shapes) {
+    for (const char* mode : {"half_pixel", "align_corners", "asymmetric"}) {
+      const Tensor x = at::randn(input, at::kDouble).to(GetParam().narrow);
+      const Tensor grad = at::randn({input[0], input[1], output[0], output[1]}, at::kDouble).to(GetParam().narrow);
+      SCOPED_TRACE(::testing::Message() << x.sizes() << " -> " << grad.sizes() << ", " << mode);
+      check(x, grad, mode);
+      check(x.contiguous(at::MemoryFormat::ChannelsLast), grad.contiguous(at::MemoryFormat::ChannelsLast), mode);
+    }
+  }
+}
+
+TEST_P(CudaUpsample, AnyLayout) {
+  for (const Layout layout : layouts) {
+    for (const bool channels_last : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << ::testing::PrintToString(layout) << channels_last);
+      auto make = [&](at::IntArrayRef nhwc) {
+        const Tensor t = at::randn(nhwc, at::kDouble).to(GetParam().narrow);
+        return channels_last ? in_layout(t, layout).permute({0, 3, 1, 2}) : in_layout(t.permute({0, 3, 1, 2}), layout);
+      };
+      check(make({2, 6, 5, 16}), make({2, 9, 8, 16}), "half_pixel");
+    }
+  }
+}
+
+TEST_P(CudaUpsample, NothingToDo) {
+  check(at::empty({0, 3, 4, 5}, GetParam().narrow), at::empty({0, 3, 2, 2}, GetParam().narrow), "half_pixel");
+  check(at::empty({2, 0, 4, 5}, GetParam().narrow), at::empty({2, 0, 2, 2}, GetParam().narrow), "half_pixel");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaUpsample, ::testing::ValuesIn(all_dtypes, all_dtypes + 4),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace

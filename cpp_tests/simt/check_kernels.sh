@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Fails when the emulator did not run every kernel: each __global__ function of the sources, in each of its instances.
+#
+#   check_kernels.sh <src> <cppcuda_simt_tests> <what its run wrote to $CPPCUDA_SIMT_KERNELS>
+set -euo pipefail
+
+fail() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+# "core::name" or "ops::<op>::name", of the sources and of the functions in the program.
+declared=$(cd "$1" && grep -rE '\b__global__\b' --include='*.cuh' --include='*.cu' . |
+  sed -E 's/__launch_bounds__\([^)]*\)//; s|^\./(.*)/[^/]*:[^(]*\b([A-Za-z0-9_]+)\(.*|\1/\2|; s|/|::|g' | sort -u)
+[ -n "$declared" ] || fail "no kernel found in $1"
+other=$(grep -v '_kernel$' <<< "$declared" || true)
+[ -z "$other" ] || fail "kernels whose names do not end in _kernel:" "$other"
+# Static arrays in templates are neither filled nor bounds-checked by the emulator.
+static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "$1" | grep -v 'core/shared_memory.cuh' || true)
+[ -z "$static" ] || fail "shared memory that is not taken from core::shared_memory:" "$static"
+
+# "address name" of each instance.
+instances=$(nm -C --defined-only "$2" | grep -E '^[0-9a-f]+ [TtWw] .*cppcuda::.*_kernel(<|\()' | grep -v '\[clone' |
+  sed -E 's/^0*([0-9a-f]+) . /\1 /' | sort -u)
+launchable=$(sed -E 's/.* cppcuda::([a-z0-9_:]+_kernel)[<(].*/\1/' <<< "$instances" | sort -u)
+missing=$(comm -23 <(echo "$launchable") <(echo "$declared"))
+[ -z "$missing" ] || fail "functions named as kernels that are none:" "$missing"
+missing=$(comm -13 <(echo "$launchable") <(echo "$declared"))
+[ -z "$missing" ] || fail "kernels that no launcher uses:" "$missing"
+missing=$(join -v 1 <(sort -k1,1 <<< "$instances") <(sort "$3"))
+[ -z "$missing" ] || fail "kernels that no test ran in the emulator:" "$missing"
+echo "$(wc -l <<< "$instances") instances of $(wc -l <<< "$declared") kernels ran"

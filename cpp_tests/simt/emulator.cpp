@@ -1,0 +1,523 @@
+#include "emulator.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "simt.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+// Where `__shared__` puts static arrays; weak, as there may be none.
+extern "C" [[gnu::weak]] char __start_simt_shared[], __stop_simt_shared[];
+extern "C" const char __executable_start[];
+
+namespace cppcuda::simt {
+namespace {
+
+namespace context = boost::context;
+
+constexpr int fill_byte = 0xFF;  // NaN in every floating type
+
+// With the redzones between static arrays.
+[[gnu::no_sanitize("address")]] void copy_static_shared(char* to, const char* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) static_cast<volatile char*>(to)[i] = from[i];
+}
+
+size_t static_shared_bytes() { return __stop_simt_shared - __start_simt_shared; }
+
+// Device memory.
+
+std::map<void*, size_t>& allocations() {
+  static std::map<void*, size_t> all;
+  return all;
+}
+
+using Snapshot = std::vector<std::vector<char>>;  // of allocations(), in their order
+
+Snapshot snapshot() {
+  Snapshot result;
+  for (const auto& [memory, bytes] : allocations()) {
+    const char* begin = static_cast<const char*>(memory);
+    result.emplace_back(begin, begin + bytes);
+  }
+  return result;
+}
+
+void restore(const Snapshot& before) {
+  size_t i = 0;
+  for (const auto& [memory, bytes] : allocations())
+    std::copy(before[i].begin(), before[i].end(), static_cast<char*>(memory)), ++i;
+}
+
+// Stacks are used again: a new one for each thread takes most of the time.
+class StackPool {
+ public:
+  context::stack_context allocate() {
+    if (free_.empty()) free_.push_back(context::protected_fixedsize_stack(bytes).allocate());
+    last_ = free_.back();
+    free_.pop_back();
+    return last_;
+  }
+  void deallocate(context::stack_context& stack) { free_.push_back(stack); }
+  const context::stack_context& last() const { return last_; }
+
+ private:
+  static constexpr size_t bytes = size_t{256} << 10;  // AddressSanitizer's frames are large
+  std::vector<context::stack_context> free_;
+  context::stack_context last_;
+};
+
+StackPool& stack_pool() {
+  static auto* pool = new StackPool;  // outlives every fiber
+  return *pool;
+}
+
+struct PooledStack {
+  context::stack_context allocate() { return stack_pool().allocate(); }
+  void deallocate(context::stack_context& stack) { stack_pool().deallocate(stack); }
+};
+
+std::string text(const uint3& i) {
+  std::ostringstream os;
+  os << "(" << i.x << ", " << i.y << ", " << i.z << ")";
+  return os.str();
+}
+
+std::string text(const Line& line) {
+  const std::string file = line.file_name();
+  return file.substr(file.rfind('/') + 1) + ":" + std::to_string(line.line());
+}
+
+std::string hex(unsigned mask) {
+  std::ostringstream os;
+  os << "0x" << std::hex << mask;
+  return os.str();
+}
+
+enum class State { ready, at_barrier, at_collective, at_grid_barrier, done };
+
+struct Thread {
+  uint3 block{}, index{};
+  State state = State::ready;
+  const char* waits_in = "";  // by its name in CUDA
+  Line line;
+  // Of a collective.
+  unsigned mask = 0;
+  int width = warpSize, argument = 0;
+  uint64_t value = 0;
+  // The fiber, once it was started.
+  context::fiber rest;
+  context::stack_context stack;
+
+  std::string name() const { return "thread " + text(index) + " of block " + text(block); }
+  std::string place() const { return std::string(waits_in) + " in " + text(line); }
+};
+
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<size_t> ready;
+  std::vector<char> static_shared;
+  void* shared = nullptr;
+};
+
+struct Cancelled {};
+
+uint3 unflatten(uint64_t i, const dim3& size) {
+  return {static_cast<unsigned>(i % size.x), static_cast<unsigned>(i / size.x % size.y),
+          static_cast<unsigned>(i / size.x / size.y)};
+}
+
+uint64_t volume(const dim3& size) { return uint64_t{size.x} * size.y * size.z; }
+
+// One run of a grid, in one order.
+class Grid {
+ public:
+  Grid(const Launch& launch, const std::function<void()>& body, unsigned seed)
+      : launch_(launch), body_(body), random_(seed), blocks_(launch.cooperative ? volume(launch.grid) : 1) {
+    for (Block& b : blocks_) {
+      // Of its exact size, for AddressSanitizer.
+      if (posix_memalign(&b.shared, 256, launch.shared_bytes) != 0) throw std::bad_alloc();
+    }
+    ::blockDim = launch.block;
+    ::gridDim = launch.grid;
+  }
+  ~Grid() {
+    cancel();
+    for (const Block& b : blocks_) std::free(b.shared);
+    running = nullptr;
+  }
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+
+  void run() {
+    running = this;
+    std::vector<unsigned> order(volume(launch_.grid));
+    std::iota(order.begin(), order.end(), 0u);
+    std::shuffle(order.begin(), order.end(), random_);
+    if (!launch_.cooperative) {
+      for (const unsigned b : order) {
+        begin(blocks_[0], b);
+        advance(blocks_[0]);
+      }
+      return;
+    }
+    for (const unsigned b : order) begin(blocks_[b], b);
+    for (bool waiting = true; waiting;) {
+      for (const unsigned b : order) advance(blocks_[b]);
+      waiting = release_grid_barrier();
+    }
+  }
+
+  static inline Grid* running = nullptr;
+
+  Thread& current() {
+    if (!current_) throw Error("device code was called outside of a launch");
+    return *current_;
+  }
+  void* shared() const { return block_->shared; }
+
+  // Called by the current thread: lets others run until what it waits for has happened.
+  void wait(State state, const char* name, const Line& line) {
+    Thread& t = current();
+    t.state = state;
+    t.waits_in = name;
+    t.line = line;
+#ifdef __SANITIZE_ADDRESS__
+    void* fake;
+    __sanitizer_start_switch_fiber(&fake, main_stack_, main_stack_bytes_);
+#endif
+    main_ = std::move(main_).resume();
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake, &main_stack_, &main_stack_bytes_);
+#endif
+    if (cancelled_) throw Cancelled();
+  }
+
+ private:
+  void begin(Block& b, unsigned number) {
+    b.threads.resize(volume(launch_.block));
+    b.ready.resize(b.threads.size());
+    std::iota(b.ready.begin(), b.ready.end(), size_t{0});
+    for (size_t i = 0; i < b.threads.size(); ++i) {
+      b.threads[i].block = unflatten(number, launch_.grid);
+      b.threads[i].index = unflatten(i, launch_.block);
+      b.threads[i].state = State::ready;
+    }
+    b.static_shared.assign(static_shared_bytes(), static_cast<char>(fill_byte));
+    std::memset(b.shared, fill_byte, launch_.shared_bytes);
+  }
+
+  // Until all its threads have ended or wait for other blocks.
+  void advance(Block& b) {
+    block_ = &b;
+    copy_static_shared(__start_simt_shared, b.static_shared.data(), b.static_shared.size());
+    while (!b.ready.empty()) {
+      std::swap(b.ready[std::uniform_int_distribution<size_t>(0, b.ready.size() - 1)(random_)], b.ready.back());
+      const size_t i = b.ready.back();
+      b.ready.pop_back();
+      resume(b.threads[i]);
+      if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+      if (b.threads[i].state == State::at_collective) complete_collective(b, i);
+      if (b.ready.empty()) release_barrier(b);
+    }
+    for (size_t i = 0; i < b.threads.size(); ++i) {
+      if (b.threads[i].state != State::done && b.threads[i].state != State::at_grid_barrier) explain(b, i);
+    }
+    if (launch_.cooperative) copy_static_shared(b.static_shared.data(), __start_simt_shared, b.static_shared.size());
+  }
+
+  void resume(Thread& t) {
+    if (!t.rest && !cancelled_) start(t);
+    current_ = &t;
+    ::threadIdx = t.index;
+    ::blockIdx = t.block;
+#ifdef __SANITIZE_ADDRESS__
+    void* fake;
+    __sanitizer_start_switch_fiber(&fake, static_cast<char*>(t.stack.sp) - t.stack.size, t.stack.size);
+#endif
+    t.rest = std::move(t.rest).resume();
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+    current_ = nullptr;
+  }
+
+  void start(Thread& t) {
+    t.rest = context::fiber(std::allocator_arg, PooledStack(), [this, &t](context::fiber&& main) {
+#ifdef __SANITIZE_ADDRESS__
+      __sanitizer_finish_switch_fiber(nullptr, &main_stack_, &main_stack_bytes_);
+#endif
+      main_ = std::move(main);
+      try {
+        body_();
+      } catch (const Cancelled&) {
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+      t.state = State::done;
+#ifdef __SANITIZE_ADDRESS__
+      __sanitizer_start_switch_fiber(nullptr, main_stack_, main_stack_bytes_);
+#endif
+      return std::move(main_);
+    });
+    t.stack = stack_pool().last();
+  }
+
+  // Ends the threads that wait, so that their stacks are unwound.
+  void cancel() {
+    cancelled_ = true;
+    for (Block& b : blocks_) {
+      for (Thread& t : b.threads) {
+        if (t.rest) resume(t);
+      }
+    }
+  }
+
+  void make_ready(Block& b, size_t i) {
+    b.threads[i].state = State::ready;
+    b.ready.push_back(i);
+  }
+
+  static const Thread* lane_of(const Block& b, size_t thread, int lane) {
+    const size_t i = thread / warpSize * warpSize + lane;
+    return i < b.threads.size() ? &b.threads[i] : nullptr;
+  }
+
+  // Names and files are literals of the one kernel that runs.
+  static bool together(const Thread& a, const Thread& b) {
+    return b.state == State::at_collective && a.waits_in == b.waits_in && a.mask == b.mask && a.width == b.width &&
+           a.line.line() == b.line.line() && a.line.file_name() == b.line.file_name();
+  }
+
+  // When the last lane of the mask has come.
+  void complete_collective(Block& b, size_t thread) {
+    const Thread& t = b.threads[thread];
+    const unsigned mask = t.mask;
+    for (int lane = 0; lane < warpSize; ++lane) {
+      if (!(mask >> lane & 1)) continue;
+      const Thread* other = lane_of(b, thread, lane);
+      if (!other || !together(t, *other)) return;
+    }
+    const size_t first = thread / warpSize * warpSize;
+    std::array<uint64_t, warpSize> values{};
+    for (int lane = 0; lane < warpSize; ++lane) {
+      if (mask >> lane & 1) values[lane] = result(b, first + lane, lane);
+    }
+    for (int lane = 0; lane < warpSize; ++lane) {
+      if (!(mask >> lane & 1)) continue;
+      b.threads[first + lane].value = values[lane];
+      make_ready(b, first + lane);
+    }
+  }
+
+  // What lane gets: CUDA's programming guide, "Warp Shuffle Functions".
+  static uint64_t result(const Block& b, size_t thread, int lane) {
+    const Thread& t = b.threads[thread];
+    const std::string_view name = t.waits_in;
+    if (name == "__syncwarp") return 0;
+    if (name == "__ballot_sync") {
+      uint64_t votes = 0;
+      for (int i = 0; i < warpSize; ++i) {
+        if (t.mask >> i & 1) votes |= lane_of(b, thread, i)->value << i;
+      }
+      return votes;
+    }
+    const int begin = lane & ~(t.width - 1), end = begin + t.width;
+    int from = lane;
+    if (name == "__shfl_sync") from = begin + (t.argument & (t.width - 1));
+    if (name == "__shfl_up_sync" && lane - t.argument >= begin) from = lane - t.argument;
+    if (name == "__shfl_down_sync" && lane + t.argument < end) from = lane + t.argument;
+    if (name == "__shfl_xor_sync" && (lane ^ t.argument) < end) from = lane ^ t.argument;
+    if (!(t.mask >> from & 1)) {
+      throw Error(t.name() + ": " + t.place() + " reads lane " + std::to_string(from) + ", which is not in the mask " +
+                  hex(t.mask));
+    }
+    return lane_of(b, thread, from)->value;
+  }
+
+  // When all threads that have not ended wait in one line.
+  void release_barrier(Block& b) {
+    const Thread* first = nullptr;
+    for (const Thread& t : b.threads) {
+      if (t.state == State::done) continue;
+      if (!first) first = &t;
+      if (t.state != State::at_barrier || t.line.line() != first->line.line()) return;
+    }
+    for (size_t i = 0; i < b.threads.size(); ++i) {
+      if (b.threads[i].state == State::at_barrier) make_ready(b, i);
+    }
+  }
+
+  // Whether blocks go on.
+  bool release_grid_barrier() {
+    const Thread *waits = nullptr, *ended = nullptr;
+    for (const Block& b : blocks_) {
+      for (const Thread& t : b.threads) (t.state == State::done ? ended : waits) = &t;
+    }
+    if (!waits) return false;
+    if (ended) throw Error(waits->name() + " waits at " + waits->place() + ", but " + ended->name() + " has exited");
+    for (Block& b : blocks_) {
+      for (size_t i = 0; i < b.threads.size(); ++i) make_ready(b, i);
+    }
+    return true;
+  }
+
+  // Why a thread waits for ever.
+  [[noreturn]] static void explain(const Block& b, size_t thread) {
+    auto by_state = [&](State s) {
+      return std::find_if(b.threads.begin(), b.threads.end(), [s](const Thread& t) { return t.state == s; });
+    };
+    if (const auto waits = by_state(State::at_collective); waits != b.threads.end()) {
+      for (int lane = 0; lane < warpSize; ++lane) {
+        if (!(waits->mask >> lane & 1)) continue;
+        const Thread* other = lane_of(b, waits - b.threads.begin(), lane);
+        if (other && together(*waits, *other)) continue;
+        const std::string start = waits->name() + ": " + waits->place() + " with mask " + hex(waits->mask) +
+                                  " waits for lane " + std::to_string(lane) + ", ";
+        if (!other) throw Error(start + "which the block does not have");
+        if (other->state == State::done) throw Error(start + "which has exited");
+        throw Error(start + "which waits at " + other->place() +
+                    (other->state == State::at_collective ? " with mask " + hex(other->mask) : ""));
+      }
+    }
+    const Thread& t = b.threads[thread];
+    for (const Thread& other : b.threads) {
+      if (other.state != State::done && (other.state != t.state || other.line.line() != t.line.line())) {
+        throw Error(t.name() + " waits at " + t.place() + ", but " + other.name() + " at " + other.place());
+      }
+    }
+    throw Error(t.name() + " waits for ever at " + t.place());
+  }
+
+  const Launch& launch_;
+  const std::function<void()>& body_;
+  std::mt19937 random_;
+  std::vector<Block> blocks_;
+  Block* block_ = nullptr;
+  Thread* current_ = nullptr;
+  context::fiber main_;
+  std::exception_ptr error_;
+  bool cancelled_ = false;
+  [[maybe_unused]] const void* main_stack_ = nullptr;
+  [[maybe_unused]] size_t main_stack_bytes_ = 0;
+};
+
+Grid& grid() {
+  if (!Grid::running) throw Error("device code was called outside of a launch");
+  return *Grid::running;
+}
+
+uint64_t collective(const Shuffle& call, uint64_t value, int argument) {
+  Thread& t = grid().current();
+  const unsigned lane = (t.index.x + ::blockDim.x * (t.index.y + ::blockDim.y * t.index.z)) % warpSize;
+  auto refuse = [&](const std::string& why) {
+    throw Error(t.name() + ": " + call.name + " in " + text(call.line) + " with " + why);
+  };
+  if (!(call.mask >> lane & 1))
+    refuse("mask " + hex(call.mask) + ", in which its lane " + std::to_string(lane) + " is not");
+  if (call.width < 1 || call.width > warpSize || (call.width & (call.width - 1)) != 0) {
+    refuse("width " + std::to_string(call.width) + ", which is no power of two up to 32");
+  }
+  t.mask = call.mask;
+  t.width = call.width;
+  t.value = value;
+  t.argument = argument;
+  grid().wait(State::at_collective, call.name, call.line);
+  return t.value;
+}
+
+// The kernels that were launched, as offsets in the executable.
+struct Recorded {
+  std::set<uintptr_t> kernels;
+  ~Recorded() {
+    if (const char* file = std::getenv("CPPCUDA_SIMT_KERNELS")) {
+      std::ofstream out(file);
+      for (const uintptr_t k : kernels) out << std::hex << k << "\n";
+    }
+  }
+};
+
+}  // namespace
+
+void* allocate(size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, bytes) != 0) throw std::bad_alloc();
+  std::memset(memory, fill_byte, bytes);
+  allocations().emplace(memory, bytes);
+  return memory;
+}
+
+void release(void* memory) {
+  allocations().erase(memory);
+  std::free(memory);
+}
+
+void run(const Launch& launch, const std::function<void()>& thread, int orders) {
+  const uint64_t threads = volume(launch.block);
+  if (threads < 1 || threads > 1024) throw Error("a block of " + std::to_string(threads) + " threads");
+  if (volume(launch.grid) < 1 || launch.grid.x >= 1u << 31 || launch.grid.y > 65535 || launch.grid.z > 65535) {
+    throw Error("a grid of " + text({launch.grid.x, launch.grid.y, launch.grid.z}) + " blocks");
+  }
+  if (launch.shared_bytes + static_shared_bytes() > size_t{48} << 10) {
+    throw Error("a block with more than 48 KiB of shared memory");
+  }
+  if (Grid::running) throw Error("a launch inside of a launch");
+  const Snapshot before = orders > 1 ? snapshot() : Snapshot();
+  Snapshot first;
+  for (int order = 0; order < orders; ++order) {
+    if (order > 0) restore(before);
+    Grid(launch, thread, order).run();
+    if (order == 0) {
+      if (orders > 1) first = snapshot();
+      continue;
+    }
+    const Snapshot now = snapshot();
+    for (size_t i = 0; i < now.size(); ++i) {
+      const auto [a, b] = std::mismatch(now[i].begin(), now[i].end(), first[i].begin());
+      if (a == now[i].end()) continue;
+      throw Error("the result depends on the order in which threads run: byte " + std::to_string(a - now[i].begin()) +
+                  " of an allocation of " + std::to_string(now[i].size()));
+    }
+  }
+}
+
+void record(const void* kernel) {
+  static Recorded recorded;
+  recorded.kernels.insert(static_cast<const char*>(kernel) - __executable_start);
+}
+
+void sync_threads(Line line) { grid().wait(State::at_barrier, "__syncthreads", line); }
+
+void sync_grid(Line line) { grid().wait(State::at_grid_barrier, "grid.sync", line); }
+
+void sync_warp(unsigned mask, Line line) { collective({"__syncwarp", mask, warpSize, line}, 0, 0); }
+
+unsigned ballot(unsigned mask, bool predicate, Line line) {
+  return static_cast<unsigned>(collective({"__ballot_sync", mask, warpSize, line}, predicate, 0));
+}
+
+uint64_t shuffle_bits(const Shuffle& call, uint64_t value, int argument) { return collective(call, value, argument); }
+
+void check_aligned(const char* what, const void* address, size_t bytes, Line line) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return;
+  std::ostringstream os;
+  os << grid().current().name() << ": " << what << " in " << text(line) << " of " << bytes << " bytes at " << address
+     << ", which is not a multiple of that";
+  throw Error(os.str());
+}
+
+void* shared_memory() { return grid().shared(); }
+
+}  // namespace cppcuda::simt

@@ -1,0 +1,19 @@
+#pragma once
+
+// Stands for src/core/launch.cuh: the launch runs in the emulator.
+
+#include <c10/core/Device.h>
+
+#include "core/launch_shape.h"
+#include "emulator.h"
+
+namespace cppcuda::core {
+
+template <class... Params>
+void launch(void (*kernel)(Params...), const LaunchShape& shape, c10::Device, std::type_identity_t<Params>... params) {
+  if (shape.blocks == 0) return;
+  simt::launch(kernel, {.grid = dim3(shape.blocks), .block = dim3(shape.threads), .shared_bytes = shape.shared_bytes},
+               params...);
+}
+
+}  // namespace cppcuda::core

@@ -1,0 +1,84 @@
+#pragma once
+
+// Runs kernels on the CPU, grid by grid, block by block, every CUDA thread a fiber (Boost.Context). What a kernel may
+// not do is an error that names the thread, not a hang: lanes that diverge around a collective, a barrier that not all
+// reach, a misaligned access. Threads resume in an order that is drawn from a seed: every launch is repeated from the
+// same memory in several orders, and other bits are an error. AddressSanitizer and UBSan see the rest.
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <vector_types.h>
+
+namespace cppcuda::simt {
+
+using Line = std::source_location;
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Device memory: aligned as cudaMalloc's, of exactly this size for AddressSanitizer, filled with bytes that are NaN in
+// every floating type.
+void* allocate(size_t bytes);
+void release(void* memory);
+
+struct Launch {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  bool cooperative = false;  // all blocks at once, so that they can wait for each other
+};
+
+// How many orders a launch is run in; 1 for kernels that are meant to depend on it.
+constexpr int default_orders = 3;
+
+// `thread` is called once for each thread. Throws Error.
+void run(const Launch& launch, const std::function<void()>& thread, int orders = default_orders);
+
+// Writes to the file that the environment names which kernels were launched.
+void record(const void* kernel);
+
+template <class... Params>
+void launch(void (*kernel)(Params...), const Launch& launch, std::type_identity_t<Params>... params) {
+  record(reinterpret_cast<const void*>(kernel));
+  run(launch, [=] { kernel(params...); });
+}
+
+// What follows is called by the running thread, through the names that CUDA has for it.
+
+void sync_threads(Line line);
+void sync_warp(unsigned mask, Line line);
+void sync_grid(Line line);
+unsigned ballot(unsigned mask, bool predicate, Line line);
+void check_aligned(const char* what, const void* address, size_t bytes, Line line);
+
+// The block's dynamic shared memory.
+void* shared_memory();
+
+struct Shuffle {
+  const char* name;
+  unsigned mask;
+  int width;
+  Line line;
+};
+
+uint64_t shuffle_bits(const Shuffle& call, uint64_t value, int argument);
+
+template <class T>
+T shuffle(const Shuffle& call, T value, int argument) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, static_cast<const void*>(&value), sizeof(T));
+  bits = shuffle_bits(call, bits, argument);
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+  return value;
+}
+
+}  // namespace cppcuda::simt

@@ -1,0 +1,125 @@
+#pragma once
+
+// What CUDA's compiler gives device code, for a C++ compiler: included before everything else (-include) it lets kernels
+// compile as they are. Each CUDA thread runs as a fiber of emulator.cpp.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <vector_functions.h>
+#include <vector_types.h>
+
+#include <cstdint>
+#include <source_location>
+
+#include "emulator.h"
+
+#undef __launch_bounds__
+#undef __shared__
+#define __launch_bounds__(...)
+// Found, filled and bounds-checked in functions of internal linkage that are no templates: elsewhere gcc ignores the
+// section. Templates take core::shared_memory.
+#define __shared__ static __attribute__((section("simt_shared"), used))
+
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+// Which line a thread waits in, so that an error can name it and threads that wait in different ones are told apart.
+using SimtLine = std::source_location;
+
+inline void __syncthreads(SimtLine line = SimtLine::current()) { cppcuda::simt::sync_threads(line); }
+
+inline void __syncwarp(unsigned mask = ~0u, SimtLine line = SimtLine::current()) {
+  cppcuda::simt::sync_warp(mask, line);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, SimtLine line = SimtLine::current()) {
+  return cppcuda::simt::ballot(mask, predicate != 0, line);
+}
+
+inline int __any_sync(unsigned mask, int predicate, SimtLine line = SimtLine::current()) {
+  return cppcuda::simt::ballot(mask, predicate != 0, line) != 0;
+}
+
+inline int __all_sync(unsigned mask, int predicate, SimtLine line = SimtLine::current()) {
+  return cppcuda::simt::ballot(mask, predicate != 0, line) == mask;
+}
+
+// CUDA has these for these types only; a template would take what nvcc rejects.
+#define SIMT_SHUFFLES(T)                                                                                             \
+  inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, SimtLine line = SimtLine::current()) {      \
+    return cppcuda::simt::shuffle({"__shfl_sync", mask, width, line}, value, lane);                                  \
+  }                                                                                                                  \
+  inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,                                    \
+                          SimtLine line = SimtLine::current()) {                                                     \
+    return cppcuda::simt::shuffle({"__shfl_up_sync", mask, width, line}, value, static_cast<int>(delta));            \
+  }                                                                                                                  \
+  inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,                                  \
+                            SimtLine line = SimtLine::current()) {                                                   \
+    return cppcuda::simt::shuffle({"__shfl_down_sync", mask, width, line}, value, static_cast<int>(delta));          \
+  }                                                                                                                  \
+  inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SimtLine line = SimtLine::current()) { \
+    return cppcuda::simt::shuffle({"__shfl_xor_sync", mask, width, line}, value, lanes);                             \
+  }
+SIMT_SHUFFLES(int)
+SIMT_SHUFFLES(unsigned)
+SIMT_SHUFFLES(long)
+SIMT_SHUFFLES(unsigned long)
+SIMT_SHUFFLES(long long)
+SIMT_SHUFFLES(unsigned long long)
+SIMT_SHUFFLES(float)
+SIMT_SHUFFLES(double)
+SIMT_SHUFFLES(__half)
+SIMT_SHUFFLES(__half2)
+SIMT_SHUFFLES(__nv_bfloat16)
+SIMT_SHUFFLES(__nv_bfloat162)
+#undef SIMT_SHUFFLES
+
+// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here.
+#define SIMT_LOAD(name, T)                                            \
+  inline T name(const T* from, SimtLine line = SimtLine::current()) { \
+    cppcuda::simt::check_aligned(#name, from, sizeof(T), line);       \
+    return *from;                                                     \
+  }
+#define SIMT_STORE(name, T)                                               \
+  inline void name(T* to, T value, SimtLine line = SimtLine::current()) { \
+    cppcuda::simt::check_aligned(#name, to, sizeof(T), line);             \
+    *to = value;                                                          \
+  }
+#define SIMT_ACCESS(T)                                                                                       \
+  SIMT_LOAD(__ldg, T)                                                                                        \
+  SIMT_LOAD(__ldcg, T) SIMT_LOAD(__ldca, T) SIMT_LOAD(__ldcs, T) SIMT_STORE(__stwb, T) SIMT_STORE(__stcg, T) \
+      SIMT_STORE(__stcs, T) SIMT_STORE(__stwt, T)
+SIMT_ACCESS(char)
+SIMT_ACCESS(signed char)
+SIMT_ACCESS(unsigned char)
+SIMT_ACCESS(short)
+SIMT_ACCESS(unsigned short)
+SIMT_ACCESS(int)
+SIMT_ACCESS(unsigned)
+SIMT_ACCESS(long)
+SIMT_ACCESS(unsigned long)
+SIMT_ACCESS(long long)
+SIMT_ACCESS(unsigned long long)
+SIMT_ACCESS(float)
+SIMT_ACCESS(double)
+SIMT_ACCESS(char2)
+SIMT_ACCESS(char4)
+SIMT_ACCESS(uchar2)
+SIMT_ACCESS(uchar4)
+SIMT_ACCESS(short2)
+SIMT_ACCESS(short4)
+SIMT_ACCESS(ushort2)
+SIMT_ACCESS(ushort4)
+SIMT_ACCESS(int2)
+SIMT_ACCESS(int4)
+SIMT_ACCESS(uint2)
+SIMT_ACCESS(uint4)
+SIMT_ACCESS(longlong2)
+SIMT_ACCESS(ulonglong2)
+SIMT_ACCESS(float2)
+SIMT_ACCESS(float4)
+SIMT_ACCESS(double2)
+#undef SIMT_ACCESS
+#undef SIMT_STORE
+#undef SIMT_LOAD

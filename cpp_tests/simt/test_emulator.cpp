@@ -1,0 +1,396 @@
+// The emulator runs what is right as CUDA does, and refuses what is wrong: each kind of mistake has a kernel here.
+
+#include <cooperative_groups.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/shared_memory.cuh"
+#include "emulator.h"
+
+namespace {
+
+namespace simt = cppcuda::simt;
+using cppcuda::core::shared_memory;
+
+// Device memory that the test reads and writes too.
+template <class T>
+class Array {
+ public:
+  explicit Array(size_t size) : data_(static_cast<T*>(simt::allocate(size * sizeof(T)))), size_(size) {}
+  Array(std::initializer_list<T> values) : Array(values.size()) { std::copy(values.begin(), values.end(), data_); }
+  ~Array() { simt::release(data_); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  T* get() { return data_; }
+  std::vector<T> values() const { return {data_, data_ + size_}; }
+
+ private:
+  T* data_;
+  size_t size_;
+};
+
+std::vector<int> numbers(int first, int count) {
+  std::vector<int> v(count);
+  std::iota(v.begin(), v.end(), first);
+  return v;
+}
+
+template <class F>
+std::string error_of(F call) {
+  try {
+    call();
+  } catch (const simt::Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+#define EXPECT_CONTAINS(text, part) EXPECT_PRED2(contains, text, part)
+
+__global__ void write_indices(int* out) {
+  const auto block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const auto thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] += static_cast<int>(block * 1000 + thread);
+}
+
+TEST(Simt, EveryThreadOfAGridRunsOnce) {
+  Array<int> out(2 * 3 * 2 * 4 * 2 * 3);
+  std::fill_n(out.get(), 2 * 3 * 2 * 4 * 2 * 3, 0);
+  simt::launch(write_indices, {.grid = {2, 3, 2}, .block = {4, 2, 3}}, out.get());
+  std::vector<int> expected;
+  for (int block = 0; block < 12; ++block) {
+    const auto part = numbers(block * 1000, 24);
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(out.values(), expected);
+}
+
+// Static shared memory, reversed through it.
+__global__ void reverse_static(int* data) {
+  __shared__ int tile[64];
+  tile[threadIdx.x] = data[blockIdx.x * 64 + threadIdx.x];
+  __syncthreads();
+  data[blockIdx.x * 64 + threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+template <class T, bool Barrier>
+__global__ void reverse_dynamic(T* data) {
+  T* tile = shared_memory<T>();
+  tile[threadIdx.x] = data[threadIdx.x];
+  if (Barrier) __syncthreads();
+  data[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST(Simt, SharedMemoryAndBarriers) {
+  Array<int> data(128);
+  std::iota(data.get(), data.get() + 128, 0);
+  simt::launch(reverse_static, {.grid = 2, .block = 64}, data.get());
+  auto expected = numbers(0, 128);
+  std::reverse(expected.begin(), expected.begin() + 64);
+  std::reverse(expected.begin() + 64, expected.end());
+  EXPECT_EQ(data.values(), expected);
+  simt::launch(reverse_dynamic<int, true>, {.grid = 1, .block = 128, .shared_bytes = 128 * sizeof(int)}, data.get());
+  std::reverse(expected.begin(), expected.end());
+  EXPECT_EQ(data.values(), expected);
+}
+
+TEST(Simt, AMissingBarrierIsFound) {
+  Array<int> data(128);
+  std::iota(data.get(), data.get() + 128, 0);
+  const simt::Launch launch{.grid = 1, .block = 128, .shared_bytes = 128 * sizeof(int)};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(reverse_dynamic<int, false>, launch, data.get()); }),
+                  "the result depends on the order in which threads run");
+}
+
+__global__ void keep_shared(float* seen) {
+  float* memory = shared_memory<float>();
+  __shared__ float fixed;
+  seen[blockIdx.x * 2] = memory[0];
+  seen[blockIdx.x * 2 + 1] = fixed;
+  memory[0] = fixed = 1;
+}
+
+TEST(Simt, SharedMemoryIsNaNAtTheStartOfEachBlock) {
+  Array<float> seen(8);
+  std::fill_n(seen.get(), 8, 0.f);
+  simt::launch(keep_shared, {.grid = 4, .block = 1, .shared_bytes = sizeof(float)}, seen.get());
+  for (const float v : seen.values()) EXPECT_TRUE(std::isnan(v));
+}
+
+TEST(Simt, NewDeviceMemoryIsNaN) {
+  const Array<double> wide(3);
+  const Array<__half> narrow(3);
+  for (const double v : wide.values()) EXPECT_TRUE(std::isnan(v));
+  for (const __half v : narrow.values()) EXPECT_TRUE(std::isnan(__half2float(v)));
+}
+
+template <class T>
+__global__ void shuffles(T* out) {
+  const int lane = threadIdx.x;
+  const T mine = static_cast<T>(static_cast<float>(lane));
+  T* mine_out = out + lane * 6;
+  mine_out[0] = __shfl_sync(~0u, mine, 40);  // of 32
+  mine_out[1] = __shfl_sync(~0u, mine, 3, 8);
+  mine_out[2] = __shfl_up_sync(~0u, mine, 3u, 8);
+  mine_out[3] = __shfl_down_sync(~0u, mine, 3u, 8);
+  mine_out[4] = __shfl_xor_sync(~0u, mine, 5);
+  mine_out[5] = __shfl_xor_sync(~0u, mine, 9, 8);
+}
+
+template <class T>
+void check_shuffles() {
+  Array<T> out(32 * 6);
+  simt::launch(shuffles<T>, {.grid = 1, .block = 32}, out.get());
+  for (int lane = 0; lane < 32; ++lane) {
+    const int in_group = lane % 8, group = lane - in_group;
+    // As the programming guide has it: who is out of range keeps the own value.
+    const int expected[] = {8,
+                            group + 3,
+                            in_group >= 3 ? lane - 3 : lane,
+                            in_group < 5 ? lane + 3 : lane,
+                            lane ^ 5,
+                            (lane ^ 9) < group + 8 ? lane ^ 9 : lane};
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_EQ(static_cast<float>(out.get()[lane * 6 + i]), static_cast<float>(expected[i])) << lane << ", " << i;
+    }
+  }
+}
+
+TEST(Simt, Shuffles) {
+  check_shuffles<int>();
+  check_shuffles<unsigned>();
+  check_shuffles<long long>();
+  check_shuffles<float>();
+  check_shuffles<double>();
+  check_shuffles<__half>();
+  check_shuffles<__nv_bfloat16>();
+}
+
+template <class T>
+concept CanShuffle = requires(T value) { __shfl_xor_sync(~0u, value, 1); };
+
+struct Pair {
+  float a, b;
+};
+
+TEST(Simt, ShufflesTakeWhatCudaTakes) {
+  EXPECT_TRUE(CanShuffle<float>);
+  EXPECT_FALSE(CanShuffle<Pair>);
+  EXPECT_FALSE(CanShuffle<float4>);
+}
+
+__global__ void votes(unsigned* out) {
+  out[threadIdx.x * 3] = __ballot_sync(~0u, threadIdx.x % 3 == 0);
+  out[threadIdx.x * 3 + 1] = __any_sync(~0u, threadIdx.x == 31);
+  out[threadIdx.x * 3 + 2] = __all_sync(~0u, threadIdx.x < 31);
+}
+
+TEST(Simt, Votes) {
+  Array<unsigned> out(96);
+  simt::launch(votes, {.grid = 1, .block = 32}, out.get());
+  for (int lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(out.get()[lane * 3], 0x49249249u);
+    EXPECT_EQ(out.get()[lane * 3 + 1], 1u);
+    EXPECT_EQ(out.get()[lane * 3 + 2], 0u);
+  }
+}
+
+// Sums over groups of 4 lanes, each group with its own mask and number of turns.
+__global__ void group_sums(int* out) {
+  const unsigned mask = 0xFu << (threadIdx.x / 4 * 4);
+  int sum = 0;
+  for (unsigned turn = 0; turn <= threadIdx.x / 4; ++turn) {
+    int value = static_cast<int>(threadIdx.x);
+    for (int offset = 2; offset > 0; offset /= 2) value += __shfl_xor_sync(mask, value, offset);
+    sum += value;
+    __syncwarp(mask);
+  }
+  out[threadIdx.x] = sum;
+}
+
+TEST(Simt, GroupsOfAWarpMayDiverge) {
+  Array<int> out(32);
+  simt::launch(group_sums, {.grid = 1, .block = 32}, out.get());
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(out.get()[i], (16 * (i / 4) + 6) * (i / 4 + 1));
+}
+
+__global__ void shuffle_in_half_a_warp(int* out, unsigned mask) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(mask, static_cast<int>(threadIdx.x), 1);
+}
+
+__global__ void shuffle_and_barrier(int* out) {
+  if (threadIdx.x == 7)
+    __syncthreads();
+  else
+    out[threadIdx.x] = __shfl_xor_sync(~0u, static_cast<int>(threadIdx.x), 1);
+}
+
+__global__ void two_shuffles(int* out) {
+  const int lane = static_cast<int>(threadIdx.x);
+  if (lane % 2) {
+    out[lane] = __shfl_up_sync(~0u, lane, 1u);
+  } else {
+    out[lane] = __shfl_down_sync(~0u, lane, 1u);
+  }
+}
+
+__global__ void two_barriers(int* out) {
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = 1;
+}
+
+__global__ void read_outside_of_the_mask(int* out) {
+  if (threadIdx.x < 8) out[threadIdx.x] = __shfl_down_sync(0xFFu, static_cast<int>(threadIdx.x), 1u);
+}
+
+__global__ void odd_width(int* out) { out[threadIdx.x] = __shfl_sync(~0u, 1, 0, 12); }
+
+TEST(Simt, DivergenceAroundCollectivesIsAnErrorThatNamesTheThread) {
+  Array<int> out(64);
+  const simt::Launch warp{.grid = 1, .block = 32}, two_warps{.grid = 1, .block = 64};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), ~0u); }),
+                  "thread (0, 0, 0) of block (0, 0, 0): __shfl_xor_sync in test_emulator.cpp:");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), ~0u); }),
+                  "with mask 0xffffffff waits for lane 16, which has exited");
+  EXPECT_EQ(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), 0xFFFFu); }), "no error");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), 0xFFFEu); }),
+                  "with mask 0xfffe, in which its lane 0 is not");
+  const simt::Launch part{.grid = 1, .block = 20};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(group_sums, {.grid = 1, .block = 18}, out.get()); }),
+                  "which the block does not have");
+  EXPECT_EQ(error_of([&] { simt::launch(group_sums, part, out.get()); }), "no error");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(shuffle_and_barrier, warp, out.get()); }),
+                  "waits for lane 7, which waits at __syncthreads in test_emulator.cpp:");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(two_shuffles, warp, out.get()); }),
+                  "waits for lane 1, which waits at __shfl_up_sync");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(two_barriers, two_warps, out.get()); }),
+                  "thread (0, 0, 0) of block (0, 0, 0) waits at __syncthreads in test_emulator.cpp:");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(read_outside_of_the_mask, warp, out.get()); }),
+                  "thread (7, 0, 0) of block (0, 0, 0): __shfl_down_sync in test_emulator.cpp:");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(odd_width, warp, out.get()); }), "with width 12");
+  // The emulator can be used after an error.
+  std::fill_n(out.get(), 64, 0);
+  EXPECT_EQ(error_of([&] { simt::launch(group_sums, warp, out.get()); }), "no error");
+}
+
+__global__ void barrier_after_exit(int* out) {
+  if (threadIdx.x >= 40) return;
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+
+TEST(Simt, ABarrierDoesNotWaitForThreadsThatHaveExited) {
+  Array<int> out(40);
+  simt::launch(barrier_after_exit, {.grid = 1, .block = 64}, out.get());
+  EXPECT_EQ(out.values(), std::vector<int>(40, 1));
+}
+
+// Each block writes, then reads what the next one wrote.
+__global__ void pass_on(int* values, int* out) {
+  __shared__ int own;
+  own = static_cast<int>(blockIdx.x);
+  values[blockIdx.x] = own * 10;
+  cooperative_groups::this_grid().sync();
+  out[blockIdx.x] = values[(blockIdx.x + 1) % gridDim.x] + own;
+}
+
+__global__ void not_all_sync(int* out) {
+  if (blockIdx.x > 0) cooperative_groups::this_grid().sync();
+  out[blockIdx.x] = 1;
+}
+
+TEST(Simt, GridsThatSynchronise) {
+  Array<int> values(4), out(4);
+  const simt::Launch launch{.grid = 4, .block = 1, .cooperative = true};
+  simt::launch(pass_on, launch, values.get(), out.get());
+  EXPECT_EQ(out.values(), (std::vector<int>{10, 21, 32, 3}));
+  EXPECT_CONTAINS(error_of([&] { simt::launch(not_all_sync, launch, out.get()); }), "of block (0, 0, 0) has exited");
+}
+
+__global__ void add_in_order(float* out) {
+  for (int i = 0; i < 2; ++i) *out += static_cast<float>(threadIdx.x) * 0.1f;  // a race
+}
+
+TEST(Simt, ResultsThatDependOnTheOrderAreFound) {
+  Array<float> out{0.f};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(add_in_order, {.grid = 1, .block = 64}, out.get()); }),
+                  "byte 0 of an allocation of 4");
+}
+
+__global__ void copy_with(float4* to, const float4* from, bool aligned) {
+  const float* begin = reinterpret_cast<const float*>(from) + (aligned ? 0 : 1);
+  __stcs(to, __ldg(reinterpret_cast<const float4*>(begin)));
+}
+
+TEST(Simt, AMisalignedVectorAccessIsAnErrorThatNamesTheThread) {
+  Array<float4> to(1), from(2);
+  const simt::Launch one{.grid = 1, .block = 1};
+  EXPECT_EQ(error_of([&] { simt::launch(copy_with, one, to.get(), from.get(), true); }), "no error");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(copy_with, one, to.get(), from.get(), false); }),
+                  "thread (0, 0, 0) of block (0, 0, 0): __ldg in test_emulator.cpp:");
+}
+
+__global__ void access(float* memory, int index) { memory[index] = 1; }
+__global__ void access_as_vector(float* memory, int index) {
+  *reinterpret_cast<float4*>(memory + index) = {1, 2, 3, 4};
+}
+__global__ void access_shared(float* out, int index) {
+  shared_memory<float>()[index] = 1;
+  *out = shared_memory<float>()[index];
+}
+__global__ void access_static(float* out, int index) {
+  __shared__ float tile[4];
+  float* begin = tile;
+  begin[index] = 1;
+  *out = begin[index];
+}
+
+// The sanitizers end the process; what they find is not ours to test but that they see it is.
+TEST(SimtDeathTest, SanitizersSeeDeviceCode) {
+  Array<float> memory(5);
+  const simt::Launch one{.grid = 1, .block = 1, .shared_bytes = 4 * sizeof(float)};
+  simt::launch(access, one, memory.get(), 4);
+  EXPECT_DEATH(simt::launch(access, one, memory.get(), 5), "heap-buffer-overflow|insufficient space");
+  EXPECT_DEATH(simt::launch(access_as_vector, one, memory.get(), 1), "misaligned address");
+  simt::launch(access_shared, one, memory.get(), 3);
+  EXPECT_DEATH(simt::launch(access_shared, one, memory.get(), 4), "heap-buffer-overflow|insufficient space");
+  simt::launch(access_static, one, memory.get(), 3);
+  EXPECT_DEATH(simt::launch(access_static, one, memory.get(), 4), "global-buffer-overflow|insufficient space");
+}
+
+__global__ void half_arithmetic(__half* h, __nv_bfloat16* b) {
+  h[threadIdx.x] = h[threadIdx.x] * h[threadIdx.x] + __float2half(0.5f);
+  b[threadIdx.x] = __float2bfloat16(2.f * __bfloat162float(b[threadIdx.x]));
+}
+
+TEST(Simt, HalfAndBfloat16AreCudas) {
+  Array<__half> h{__float2half(3.f), __float2half(-2.f)};
+  Array<__nv_bfloat16> b{__float2bfloat16(3.f), __float2bfloat16(-2.f)};
+  simt::launch(half_arithmetic, {.grid = 1, .block = 2}, h.get(), b.get());
+  EXPECT_EQ(__half2float(h.get()[0]), 9.5f);
+  EXPECT_EQ(__half2float(h.get()[1]), 4.5f);
+  EXPECT_EQ(__bfloat162float(b.get()[0]), 6.f);
+  EXPECT_EQ(__bfloat162float(b.get()[1]), -4.f);
+}
+
+TEST(Simt, LaunchesThatCudaRefuses) {
+  Array<int> out(1);
+  auto error = [&](const simt::Launch& launch) {
+    return error_of([&] { simt::launch(write_indices, launch, out.get()); });
+  };
+  EXPECT_EQ(error({.grid = 1, .block = 1025}), "a block of 1025 threads");
+  EXPECT_EQ(error({.grid = {1, 65536}, .block = 1}), "a grid of (1, 65536, 1) blocks");
+  EXPECT_EQ(error({.grid = 1, .block = 1, .shared_bytes = 49153}), "a block with more than 48 KiB of shared memory");
+  EXPECT_EQ(error_of([] { __syncthreads(); }), "device code was called outside of a launch");
+}
+
+}  // namespace
