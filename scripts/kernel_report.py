@@ -12,7 +12,8 @@ Per kernel and architecture, as cuobjdump shows it:
   occup      theoretical occupancy, at the block size of __launch_bounds__ (256 without), no dynamic shared memory
   loads      loads from global memory that are issued before the first of them is used, and their bytes per thread
   KiB/SM     those bytes, of all threads that an SM holds: what is in flight
-  need       for a kernel of packs, what must be in flight for the roofline: latency times bandwidth
+  need       for a kernel of packs, what must be in flight for the roofline: latency times bandwidth (of loads and
+             stores together, so a kernel that mostly stores reaches it with less)
 
 Loads before the first use: instructions are followed in the order of the listing. Loads are in flight until an
 instruction mentions a register that one of them writes; the count then starts from nothing, since what was issued
@@ -330,7 +331,7 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
     if packs:
         if not any(i.is_load and i.bytes >= 16 for i in code):
             problems.append("no 16-byte loads in a kernel of packs")
-        problems += [f"{n} {what} of a pack in pieces" for what, n in packs_in_pieces(code).items() if n]
+        problems += [f"{n} packs in pieces ({what})" for what, n in packs_in_pieces(code).items() if n]
     return tuple(problems)
 
 

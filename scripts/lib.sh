@@ -155,8 +155,8 @@ EOF
   if [ -n "${packages:-}" ] && [ -x "$own" ]; then export CUDACXX=$own; fi
 }
 
-# What scripts/kernel_report.py reads libraries with. Newer ones read what older compilers made, and before 13.2 PyPI has
-# none: so the same for every torch. Without them it looks for the toolkit's.
+# What scripts/kernel_report.py reads libraries with; without it, it looks for the toolkit's. The same for every torch:
+# new ones read what older compilers made, and PyPI has none before 13.2.
 setup_cuobjdump() {
   (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
 }

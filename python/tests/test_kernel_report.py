@@ -263,7 +263,7 @@ def test_pack_in_pieces() -> None:
         STG.E desc[UR8][R16.64+0xc], R51
         STG.E.128 desc[UR8][R44.64], R12
     """
-    assert kernel_of(PACKS, text).problems == ("1 stores of a pack in pieces",)
+    assert kernel_of(PACKS, text).problems == ("1 packs in pieces (stores)",)
     assert not kernel_of(SCALARS, text).problems
 
 
