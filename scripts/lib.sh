@@ -155,6 +155,15 @@ EOF
   if [ -n "${packages:-}" ] && [ -x "$own" ]; then export CUDACXX=$own; fi
 }
 
+# What scripts/kernel_report.py reads libraries with; without it, it looks for the toolkit's. The same for every torch:
+# new ones read what older compilers made, and PyPI has none before 13.2.
+setup_cuobjdump() {
+  (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
+}
+
+# Whether the build in BUILD_DIR has CUDA kernels.
+has_cuda() { grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
+
 # build_library [CMake arguments]
 build_library() {
   say "build (${BUILD_DIR#"$ROOT"/})"

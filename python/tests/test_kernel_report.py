@@ -1,0 +1,337 @@
+"""scripts/kernel_report.py, on pieces of what cuobjdump prints, and once on the built library."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import cppcuda
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "kernel_report.py"
+if not SCRIPT.is_file():
+    pytest.skip("not in a source tree", allow_module_level=True)
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kernel_report", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_report"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+report = load_script()
+
+
+def code_of(text: str) -> list:
+    """From lines of `[@guard] opcode operands`, at the addresses that a listing would give them."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return [report.parse_instruction(f"        /*{16 * i:04x}*/   {line} ;  /* 0x0 */") for i, line in enumerate(lines)]
+
+
+def kernel_of(function: str, text: str, resources: object = None, arch: str = "sm_90") -> object:
+    resources = resources or report.Resources(registers=32, stack=0, shared=0, local=0)
+    return report.kernel_of(arch, "symbol", function, code_of(text), resources, 256)
+
+
+TRILINEAR = "void cppcuda::ops::trilinear::{}(cppcuda::ops::trilinear::Params<c10::Half, float>, int)"
+PACKS = TRILINEAR.format("forward_kernel<8, c10::Half, float>")
+SCALARS = TRILINEAR.format("forward_kernel<1, c10::Half, float>")
+
+# ---------------------------------------------------------------- what cuobjdump prints
+
+LISTING = """
+	code for sm_90
+		Function : _Z3onev
+	.headerflags	@"EF_CUDA_SM90 EF_CUDA_VIRTUAL_SM(EF_CUDA_SM90)"
+        /*0000*/                   LDC R1, c[0x0][0x28] ;                            /* 0x00000a00ff017b82 */
+                                                                                     /* 0x000fe20000000800 */
+        /*0010*/              @!P0 LDG.E.128 R8, desc[UR4][R34.64+0x10] ;            /* 0x0000000422088981 */
+                                                                                     /* 0x000ea2000c1e1d00 */
+        /*0020*/                   EXIT ;                                            /* 0x000000000000794d */
+		Function : _Z3twov
+        /*0000*/                   LDG.E.U16.SYS R0, [R2] ;                          /* 0x0000000002007381 */
+"""
+
+
+def test_listing() -> None:
+    (one, code), (two, other) = report.parse_listing(LISTING.splitlines())
+    assert (one, two) == ("_Z3onev", "_Z3twov")
+    assert [i.opcode for i in code] == ["LDC", "LDG.E.128", "EXIT"]
+    assert code[1] == (0x10, "!P0", "LDG.E.128", ("R8", "desc[UR4][R34.64+0x10]"))
+    assert (code[1].is_load, code[1].bytes, other[0].bytes) == (True, 16, 2)
+    assert not code[0].is_load and not code[0].is_local
+
+
+def test_resources() -> None:
+    lines = """
+Resource usage:
+ Common:
+  GLOBAL:46 CONSTANT[4]:368
+ Function _Z3onev:
+  REG:32 STACK:56 SHARED:5120 LOCAL:8 CONSTANT[0]:728 TEXTURE:0 SURFACE:0 SAMPLER:0
+"""
+    assert report.parse_resources(lines.splitlines()) == {"_Z3onev": report.Resources(32, 56, 5120, 8)}
+
+
+def test_max_threads() -> None:
+    lines = """
+   69    8  1a50c     6c  0  4                    CUDA_INFO       40    3       6e .nv.info._Z3onev
+.nv.info
+	<0x1>
+	Attribute:	EIATTR_REGCOUNT
+	Format:	EIFMT_SVAL
+	Value:	function: _Z3onev(0xf8)	register count: 4
+.nv.info._Z3onev
+	<0x7>
+	Attribute:	EIATTR_EXIT_INSTR_OFFSETS
+	Format:	EIFMT_SVAL
+	Value:	0xe0 0x2450
+	<0x8>
+	Attribute:	EIATTR_MAX_THREADS
+	Format:	EIFMT_SVAL
+	Value:	0x40 0x2 0x1
+	<0x9>
+	Attribute:	EIATTR_CRS_STACK_SIZE
+	Format:	EIFMT_SVAL
+	Value:	0x0
+"""
+    assert report.parse_max_threads(lines.splitlines()) == {"_Z3onev": 128}
+
+
+def test_architectures_in_order() -> None:
+    lines = [f"ELF file    {i}: libcppcuda.{i}.{arch}.cubin" for i, arch in enumerate(["sm_100", "sm_90", "sm_90"])]
+    assert report.architectures(lines) == ["sm_90", "sm_100"]
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_names() -> None:
+    symbol = "_ZN7cppcuda3ops9trilinear14forward_kernelILi8EN3c104HalfEfEEvNS1_13ForwardParamsIT0_T1_EEi"
+    function = report.demangle(symbol)
+    assert report.is_ours(function)
+    assert report.short_name(function) == "trilinear::forward_kernel<8, Half, float>"
+    assert report.op_of(function) == "trilinear"
+    elementwise = (
+        "void cppcuda::core::pointwise_dense_kernel<4, cppcuda::ops::sigmoid::BackwardMath, float, 2>"
+        "(cppcuda::core::DenseParams<float, 2>)"
+    )
+    assert report.short_name(elementwise) == "pointwise_dense_kernel<4, sigmoid::BackwardMath, float, 2>"
+    assert report.op_of(elementwise) == "sigmoid"
+
+
+def test_kernels_of_cuda_headers_are_not_ours() -> None:
+    assert not report.is_ours("void cub::_V_300200_SM_900::detail::EmptyKernel<void>()")
+    assert not report.is_ours("void cub::detail::reduce<cppcuda::ops::trilinear::Sum>(float*)")
+
+
+@pytest.mark.parametrize(
+    ("name", "packs"),
+    [
+        ("trilinear::forward_kernel<8, Half, float>", True),
+        ("trilinear::forward_kernel<1, Half, float>", False),
+        ("trilinear::backward_kernel<2, false, true, double, double>", True),
+        ("lltm_cell::forward_kernel<4, BFloat16, float>", True),  # the state is in packs of float32
+        ("lltm_cell::forward_kernel<4, BFloat16, BFloat16>", False),
+        ("pointwise_dense_kernel<4, sigmoid::BackwardMath, float, 2>", True),
+        ("pointwise_strided_kernel<sigmoid::BackwardMath, float, 2>", False),
+        ("plain_kernel", False),
+    ],
+)
+def test_kernels_of_packs(name: str, packs: bool) -> None:
+    assert report.moves_packs(name) == packs
+
+
+# ---------------------------------------------------------------- loads before the first use
+
+
+def ahead(text: str) -> list[int]:
+    return list(report.loads_ahead(code_of(text)))
+
+
+def test_eight_loads_of_which_three_are_in_flight() -> None:
+    """lltm_cell's backward in bfloat16, without what lay between."""
+    text = """
+        LDG.E.128 R40, desc[UR8][R40.64]
+        IADD3.X R33, R37, UR52, RZ, P0, !PT
+        LDG.E.128 R36, desc[UR8][R36.64]
+        LDG.E.128 R32, desc[UR8][R32.64]
+        PRMT R56, R43, 0x7632, R56
+        PRMT R55, R39, 0x7632, R55
+        PRMT R54, R35, 0x7632, R54
+        LDG.E.128 R28, desc[UR8][R28.64]
+        PRMT R53, R31, 0x7632, R53
+        LDG.E.128 R24, desc[UR8][R24.64]
+        PRMT R52, R27, 0x7632, R52
+        LDG.E.128 R12, desc[UR8][R12.64]
+        LDG.E.128 R16, desc[UR8][R16.64]
+        LDG.E.128 R20, desc[UR8][R20.64]
+        PRMT R4, R12, 0x7632, R4
+    """
+    assert sum(i.is_load and i.bytes == 16 for i in code_of(text)) == 8
+    assert ahead(text) == [16, 16, 16]
+
+
+@pytest.mark.parametrize("use", ["FADD R0, R4, 1", "FADD R0, -R7.reuse, 1", "STG.E desc[UR4][R2.64], R6"])
+def test_a_16_byte_load_writes_four_registers(use: str) -> None:
+    assert ahead(f"LDG.E.128 R4, desc[UR4][R2.64]\n{use}\nLDG.E.128 R8, desc[UR4][R2.64]") == [16]
+
+
+@pytest.mark.parametrize(
+    "other", ["FADD R0, R3, 1", "FADD R8, R8, 1", "IADD3 R2, R0, UR5, RZ", "LDC.64 R2, c[0x0][0x4]"]
+)
+def test_other_registers_are_no_use(other: str) -> None:
+    assert ahead(f"LDG.E.128 R4, desc[UR4][R2.64]\n{other}\nLDG.E.128 R12, desc[UR4][R2.64]") == [16, 16]
+
+
+@pytest.mark.parametrize("use", ["DADD R0, R2, R2", "STG.E.128 desc[UR4][R8.64], R0", "IMAD.WIDE.U32 R8, R9, 0x10, R2"])
+def test_registers_that_are_not_named(use: str) -> None:
+    assert ahead(f"LDG.E R3, desc[UR4][R20.64]\n{use}\nLDG.E R16, desc[UR4][R20.64]") == [4]
+
+
+def test_loaded_addresses() -> None:
+    assert ahead("LDG.E.64 R2, desc[UR4][R20.64]\nLDG.E R12, desc[UR4][R2.64]") == [8]
+
+
+def test_ways_around_a_jump_forward() -> None:
+    """The slow way calls a division, which ends what is in flight; the other way does not."""
+    text = """
+        LDG.E.64 R4, desc[UR4][R2.64]
+        @!P0 BRA 0x40
+        CALL.REL.NOINC 0x70
+        BRA 0x50
+        MUFU.RCP R9, R8
+        LDG.E.64 R6, desc[UR4][R10.64]
+        EXIT
+        RET.REL.NODEC R20 0x0
+    """
+    assert ahead(text) == [8, 8]
+
+
+def test_jumps_that_skip_a_use_skip_its_load() -> None:
+    text = """
+        @!P1 LDG.E.128 R4, desc[UR4][R2.64]
+        @P1 BRA 0x30
+        FADD R4, R4, 1
+        LDG.E R8, desc[UR4][R2.64]
+    """
+    assert ahead(text) == [16]
+
+
+def test_a_loop_that_is_not_unrolled_has_one_load_in_flight() -> None:
+    assert ahead("LDG.E R4, desc[UR4][R2.64]\nFADD R0, R0, R4\n@P0 BRA 0x0\nEXIT") == [4]
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def test_spill_is_found() -> None:
+    text = """
+        LDG.E.128 R16, desc[UR4][R2.64+0x1000]
+        STL.64 [R1+0x10], R16
+        LDL.LU R2, [R1+0x4]
+    """
+    kernel = kernel_of(PACKS, text, report.Resources(registers=32, stack=56, shared=0, local=0))
+    assert (kernel.spills, kernel.local) == (2, 56)
+    (problem,) = kernel.problems
+    assert "56 bytes" in problem
+
+
+def test_local_memory_is_wrong_without_packs_too() -> None:
+    assert kernel_of(SCALARS, "EXIT", report.Resources(32, 0, 0, 16)).problems
+
+
+def test_packs_need_16_byte_loads() -> None:
+    text = "LDG.E.64 R4, desc[UR4][R2.64]\nSTG.E.128 desc[UR4][R8.64], R12"
+    assert kernel_of(PACKS, text).problems == ("no 16-byte loads in a kernel of packs",)
+    assert not kernel_of(SCALARS, text).problems
+
+
+def test_pack_in_pieces() -> None:
+    """trilinear's backward: one of eight packs of float16 was stored so."""
+    text = """
+        LDG.E.128 R12, desc[UR8][R12.64]
+        STG.E desc[UR8][R16.64], R43
+        F2FP.F16.F32.PACK_AB R15, R42, R15
+        STG.E desc[UR8][R16.64+0x8], R49
+        STG.E desc[UR8][R16.64+0x4], R47
+        STG.E desc[UR8][R16.64+0xc], R51
+        STG.E.128 desc[UR8][R44.64], R12
+    """
+    assert kernel_of(PACKS, text).problems == ("1 packs in pieces (stores)",)
+    assert not kernel_of(SCALARS, text).problems
+
+
+def test_three_numbers_are_no_pack() -> None:
+    """The gradient of a point, of float32 and of float64; a next point through the same register is another one."""
+    for width, size in (("", 4), (".64", 8)):
+        stores = "\n".join(f"STG.E{width} desc[UR8][R16.64+{i * size:#x}], R4" for i in range(3))
+        text = f"LDG.E.128 R12, desc[UR8][R12.64]\n{stores}\nIADD3 R16, P0, R16, R2, RZ\n{stores}"
+        assert not kernel_of(PACKS, text).problems
+
+
+# ---------------------------------------------------------------- occupancy and bytes in flight
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers", "shared", "threads", "warps"),
+    [
+        ("sm_90", 32, 0, 256, 64),
+        ("sm_90", 33, 0, 256, 48),  # in units of 8
+        ("sm_90", 72, 0, 256, 24),
+        ("sm_90", 90, 0, 256, 16),
+        ("sm_90", 255, 0, 256, 8),
+        ("sm_90", 16, 0, 32, 32),  # no more blocks than 32
+        ("sm_90", 16, 100 * 1024, 256, 16),
+        ("sm_80", 16, 100 * 1024, 256, 8),
+        ("sm_75", 64, 0, 256, 32),
+        ("sm_86", 32, 0, 256, 48),
+        ("sm_90a", 32, 0, 256, 64),
+        ("sm_121", 32, 0, 256, 48),  # as 12.0
+    ],
+)
+def test_warps_per_sm(arch: str, registers: int, shared: int, threads: int, warps: int) -> None:
+    assert report.warps_per_sm(arch, registers, shared, threads) == warps
+
+
+def test_bytes_in_flight() -> None:
+    text = "LDG.E.128 R4, desc[UR4][R2.64]\nLDG.E.128 R8, desc[UR4][R2.64]\nFADD R0, R4, R8"
+    kernel = kernel_of(PACKS, text, report.Resources(registers=72, stack=0, shared=0, local=0))
+    assert kernel.bytes_in_flight == 2 * 16 * 24 * 32
+    assert kernel.bytes_needed == 48 * 1024
+    assert kernel.short and not kernel.problems
+
+
+# ---------------------------------------------------------------- as a whole
+
+
+def test_what_cannot_be_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert report.main([str(tmp_path / "none.so")]) == 2
+    assert "no such library" in capfd.readouterr().err
+
+
+def test_built_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if not cppcuda._build.CUDA:
+        pytest.skip("cppcuda was built without CUDA")
+    try:
+        dump = report.Cuobjdump(cppcuda.library_path())
+    except report.UnreadableError as e:
+        pytest.skip(str(e))
+    arch = report.architectures(dump.lines("--list-elf"))[-1]
+    results = tmp_path / "report.json"
+    status = report.main([str(cppcuda.library_path()), "--arch", arch, "--json", str(results)])
+    printed = capfd.readouterr()
+    assert status == 0, printed.err
+    kernels = json.loads(results.read_text())
+    assert {k["op"] for k in kernels} >= {"lltm_cell", "quick_gelu", "sigmoid", "trilinear", "upsample_bilinear2d"}
+    assert {k["threads_per_block"] for k in kernels} == {256}
+    # The eight corners, read together.
+    (forward,) = (k for k in kernels if k["name"] == "trilinear::forward_kernel<4, float, float>")
+    assert forward["loads_ahead"].count(16) == 8
+    assert f"{len(kernels)} kernels, 1 architecture" in printed.out
+    assert max(map(len, printed.out.splitlines())) <= 140

@@ -1,0 +1,554 @@
+"""Prints what the compiler made of every CUDA kernel in a library, and fails when it made a bad one.
+
+usage: kernel_report.py LIBRARY [--arch sm_90] [--filter REGEX] [--json FILE]
+
+Per kernel and architecture, as cuobjdump shows it:
+
+  regs       registers per thread
+  spills     loads from and stores to local memory in the listing
+  local      bytes of local memory per thread: the stack frame and what was put there by name
+  shared     bytes of static shared memory per block
+  ld16 st16  loads and stores of 16 bytes in the listing
+  occup      theoretical occupancy, at the block size of __launch_bounds__ (256 without), no dynamic shared memory
+  loads      loads from global memory that are issued before the first of them is used, and their bytes per thread
+  KiB/SM     those bytes, of all threads that an SM holds: what is in flight
+  need       for a kernel of packs, what must be in flight for the roofline: latency times bandwidth (of loads and
+             stores together, so a kernel that mostly stores reaches it with less)
+
+Loads before the first use: instructions are followed in the order of the listing. Loads are in flight until an
+instruction mentions a register that one of them writes; the count then starts from nothing, since what was issued
+together arrives together. At a jump forward both ways are followed, and where ways meet, the one with most bytes in
+flight goes on; a call and a jump back end what was in flight. The most bytes that are in flight anywhere are reported:
+for some way through the kernel, which is the one of the full case if the compiler put that one in line.
+
+A kernel of packs is one whose first template argument N makes packs of 16 bytes or more of one of its element types:
+N = 1 is for memory that allows no packs. It must have 16-byte loads, and no pack may go in pieces, which is narrower
+loads or stores through one address register that together make whole packs of 16 bytes. (So a kernel that writes no
+packs needs no 16-byte stores: the three gradients of a point are no pack.)
+
+Exit status: 1 when a kernel spills, uses local memory, or lacks its 16-byte accesses, 2 when nothing can be read.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Gpu(NamedTuple):
+    """An architecture's limits per SM, and the card of it with the most bandwidth per SM."""
+
+    warps: int
+    blocks: int
+    shared_kib: int
+    card: str
+    gigabytes_per_second: int
+    sms: int
+
+
+GPUS = {
+    75: Gpu(32, 16, 64, "T4", 320, 40),
+    80: Gpu(64, 32, 164, "A100", 2039, 108),
+    86: Gpu(48, 16, 100, "RTX 3090", 936, 82),
+    89: Gpu(48, 24, 100, "RTX 4090", 1008, 128),
+    90: Gpu(64, 32, 228, "H200", 4800, 132),
+    100: Gpu(64, 32, 228, "B200", 8000, 148),
+    120: Gpu(48, 24, 100, "RTX 5090", 1792, 170),
+}
+REGISTERS_PER_SM = 65536
+# The system's own, per block, from sm_80 on. cuobjdump counts it in from sm_90 on, where a kernel has any other.
+RESERVED_SHARED = 1024
+# An H200 needs 48 KiB in flight per SM. The others' memory is taken to be as far away.
+LATENCY = 48 * 1024 / (GPUS[90].gigabytes_per_second * 1e9 / GPUS[90].sms)
+
+ELEMENT_BYTES = {"double": 8, "float": 4, "Half": 2, "BFloat16": 2}
+
+
+class UnreadableError(Exception):
+    pass
+
+
+# ---------------------------------------------------------------- instructions
+
+
+class Instruction(NamedTuple):
+    address: int
+    guard: str  # "P0", "!P0", or nothing
+    opcode: str
+    operands: tuple[str, ...]
+
+    @property
+    def is_load(self) -> bool:
+        return self.opcode.startswith(("LDG.", "LD."))
+
+    @property
+    def is_store(self) -> bool:
+        return self.opcode.startswith(("STG.", "ST."))
+
+    @property
+    def is_local(self) -> bool:
+        return self.opcode.split(".")[0] in ("LDL", "STL")
+
+    @property
+    def bytes(self) -> int:
+        """That a load or a store moves."""
+        suffixes = self.opcode.split(".")
+        return next((size for suffix, size in ACCESS_BYTES.items() if suffix in suffixes), 4)
+
+
+ACCESS_BYTES = {"256": 32, "128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;")
+REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
+# What works on pairs of registers and names the first; a shift names both.
+PAIRS = re.compile(r"^D[AMFS]|^(?!SHF).*\.[FSU]?64")
+
+
+def parse_instruction(line: str) -> Instruction | None:
+    found = INSTRUCTION.match(line)
+    if not found:
+        return None
+    address, guard, opcode, operands = found.groups()
+    return Instruction(int(address, 16), guard or "", opcode, tuple(o.strip() for o in operands.split(",") if o))
+
+
+def written_by(load: Instruction) -> range:
+    found = REGISTER.search(load.operands[0])
+    first = int(found[1]) if found else 0
+    return range(first, first + (load.bytes + 3) // 4) if found else range(0)
+
+
+def mentioned(instruction: Instruction) -> set[int]:
+    """The registers that an instruction reads or writes; of a load, those of its address."""
+    result: set[int] = set()
+    pairs = PAIRS.search(instruction.opcode)
+    last = len(instruction.operands) - 1
+    for i, operand in enumerate(instruction.operands):
+        if instruction.is_load and i == 0:
+            continue
+        for found in REGISTER.finditer(operand):
+            count = 1
+            if instruction.is_store and "[" not in operand:
+                count = (instruction.bytes + 3) // 4
+            elif "[" in operand or pairs or (i == last and "WIDE" in instruction.opcode):
+                count = 2
+            result.update(range(int(found[1]), int(found[1]) + count))
+    return result
+
+
+def branch_target(instruction: Instruction) -> int | None:
+    if not instruction.opcode.startswith("BRA") or not instruction.operands:
+        return None
+    return int(instruction.operands[-1], 16)
+
+
+def loads_ahead(code: Iterable[Instruction]) -> tuple[int, ...]:
+    """The sizes of the loads that are issued before the first of them is used (see the top)."""
+    best: tuple[Instruction, ...] = ()
+    flying: tuple[Instruction, ...] = ()
+    arriving: dict[int, tuple[Instruction, ...]] = {}  # at the target of a branch
+
+    def most(a: tuple[Instruction, ...], b: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        return b if sum(i.bytes for i in b) > sum(i.bytes for i in a) else a
+
+    for instruction in code:
+        flying = most(flying, arriving.pop(instruction.address, ()))
+        if flying and not mentioned(instruction).isdisjoint(r for load in flying for r in written_by(load)):
+            flying = ()
+        if instruction.is_load:
+            flying = (*flying, instruction)
+            best = most(best, flying)
+        target = branch_target(instruction)
+        if target is not None:
+            if target > instruction.address:
+                # A jump on P0 skips what a load under !P0 is for: where it is taken, that load was not issued.
+                opposite = instruction.guard[1:] if instruction.guard.startswith("!") else "!" + instruction.guard
+                taken = tuple(i for i in flying if i.guard != opposite)
+                arriving[target] = most(arriving.get(target, ()), taken)
+            if not instruction.guard and len(instruction.operands) == 1:
+                flying = ()
+        elif instruction.opcode.startswith("CALL"):
+            flying = ()
+        elif not instruction.guard and instruction.opcode.split(".")[0] in ("EXIT", "RET", "BRX", "JMP", "JMX"):
+            flying = ()
+    return tuple(i.bytes for i in best)
+
+
+def packs_in_pieces(code: Iterable[Instruction]) -> dict[str, int]:
+    """How many runs of narrow "loads" and "stores" through one address register move whole packs."""
+    result = {"loads": 0, "stores": 0}
+    runs: dict[tuple[str, int], set[int]] = {}  # to the bytes that are accessed, from the register's address on
+
+    def end(key: tuple[str, int]) -> None:
+        moved = runs.pop(key, set())
+        spans = [first for first in moved if first - 1 not in moved]
+        lengths = [next(n for n in range(1, len(moved) + 1) if first + n not in moved) for first in spans]
+        result[key[0]] += sum(length % 16 == 0 for length in lengths)
+
+    for instruction in code:
+        access = instruction.is_load or instruction.is_store
+        if access and instruction.bytes < 16:
+            address = next((o for o in instruction.operands if "[" in o), "")
+            place = re.search(r"\[R(\d+)(?:\.\w+)?(?:\+(-?0x[0-9a-f]+))?\]", address)
+            if place:
+                first = int(place[2] or "0", 16)
+                moved = runs.setdefault(("loads" if instruction.is_load else "stores", int(place[1])), set())
+                moved.update(range(first, first + instruction.bytes))
+        if not instruction.is_store and instruction.operands:
+            written = REGISTER.match(instruction.operands[0])
+            for key in [k for k in runs if written and k[1] in (int(written[1]), int(written[1]) - 1)]:
+                end(key)
+    for key in list(runs):
+        end(key)
+    return result
+
+
+# ---------------------------------------------------------------- names
+
+
+def demangle(symbol: str) -> str:
+    """As the C++ runtime does it, which is everywhere torch is."""
+    runtime = ctypes.CDLL("libstdc++.so.6")
+    runtime.__cxa_demangle.restype = ctypes.c_void_p
+    address = runtime.__cxa_demangle(symbol.encode(), None, None, None)
+    if not address:
+        return symbol
+    name = ctypes.string_at(address).decode()
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+    return name
+
+
+def without_parameters(function: str) -> str:
+    """`void f<int>(long)` -> `f<int>`"""
+    depth = 0
+    for at in range(len(function) - 1, -1, -1) if function.endswith(")") else ():
+        depth += {")": 1, "(": -1}.get(function[at], 0)
+        if depth == 0:
+            function = function[:at]
+            break
+    return function.removeprefix("void ")
+
+
+def is_ours(function: str) -> bool:
+    """Not a kernel of CUDA's own headers."""
+    return without_parameters(function).startswith("cppcuda::")
+
+
+def short_name(function: str) -> str:
+    name = without_parameters(function)
+    for noise in ("cppcuda::ops::", "cppcuda::core::", "cppcuda::", "c10::", "(anonymous namespace)::"):
+        name = name.replace(noise, "")
+    return name
+
+
+def op_of(function: str) -> str:
+    found = re.search(r"cppcuda::ops::(\w+)", without_parameters(function))
+    return found[1] if found else "core"
+
+
+def template_arguments(name: str) -> list[str]:
+    arguments, depth = [""], 0
+    for c in name[name.find("<") + 1 : -1] if name.endswith(">") else "":
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(c, 0)
+        if c == "," and depth == 0:
+            arguments.append("")
+        else:
+            arguments[-1] += c
+    return [a.strip() for a in arguments]
+
+
+def moves_packs(name: str) -> bool:
+    first, *others = template_arguments(name)
+    if not first.isdigit() or int(first) < 2:
+        return False
+    return any(int(first) * ELEMENT_BYTES.get(other, 0) >= 16 for other in others)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    registers: int
+    stack: int
+    shared: int
+    local: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    arch: str
+    symbol: str
+    op: str
+    name: str
+    packs: bool
+    registers: int
+    spills: int
+    local: int
+    shared: int
+    wide_loads: int
+    wide_stores: int
+    threads_per_block: int
+    occupancy: float
+    loads_ahead: tuple[int, ...]
+    bytes_in_flight: int
+    bytes_needed: int
+    problems: tuple[str, ...]
+
+    @property
+    def short(self) -> bool:
+        return self.packs and self.bytes_in_flight < self.bytes_needed
+
+
+def gpu_of(arch: str) -> Gpu:
+    """The limits of an architecture, or of the last one before it."""
+    number = int(re.sub(r"\D", "", arch))
+    return GPUS[max((known for known in GPUS if known <= number), default=min(GPUS))]
+
+
+def warps_per_sm(arch: str, registers: int, shared: int, threads: int) -> int:
+    gpu, number = gpu_of(arch), int(re.sub(r"\D", "", arch))
+    warps = -(-threads // 32)
+    # Registers come in units of 8 per thread, and an SM's four parts hold the same number of warps.
+    by_registers = REGISTERS_PER_SM // (32 * 8 * -(-max(registers, 1) // 8)) // 4 * 4 // warps
+    shared += RESERVED_SHARED if number >= 80 else 0
+    by_shared = gpu.shared_kib * 1024 // (128 * -(-shared // 128)) if shared else gpu.blocks
+    return min(gpu.blocks, gpu.warps // warps, by_registers, by_shared) * warps
+
+
+def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, ...]:
+    problems = []
+    spills = sum(i.is_local for i in code)
+    if spills or local:
+        problems.append(f"uses local memory: {local} bytes per thread, {spills} loads and stores (spills)")
+    if packs:
+        if not any(i.is_load and i.bytes >= 16 for i in code):
+            problems.append("no 16-byte loads in a kernel of packs")
+        problems += [f"{n} packs in pieces ({what})" for what, n in packs_in_pieces(code).items() if n]
+    return tuple(problems)
+
+
+def kernel_of(
+    arch: str, symbol: str, function: str, code: list[Instruction], resources: Resources, threads: int
+) -> Kernel:
+    number, gpu = int(re.sub(r"\D", "", arch)), gpu_of(arch)
+    name = short_name(function)
+    local = resources.stack + resources.local
+    shared = resources.shared - (RESERVED_SHARED if number >= 90 and resources.shared >= RESERVED_SHARED else 0)
+    warps = warps_per_sm(arch, resources.registers, shared, threads)
+    loads = loads_ahead(code)
+    return Kernel(
+        arch=arch,
+        symbol=symbol,
+        op=op_of(function),
+        name=name,
+        packs=moves_packs(name),
+        registers=resources.registers,
+        spills=sum(i.is_local for i in code),
+        local=local,
+        shared=shared,
+        wide_loads=sum(i.is_load and i.bytes >= 16 for i in code),
+        wide_stores=sum(i.is_store and i.bytes >= 16 for i in code),
+        threads_per_block=threads,
+        occupancy=warps / gpu.warps,
+        loads_ahead=loads,
+        bytes_in_flight=sum(loads) * warps * 32,
+        bytes_needed=round(LATENCY * gpu.gigabytes_per_second * 1e9 / gpu.sms),
+        problems=problems_of(moves_packs(name), local, code),
+    )
+
+
+# ---------------------------------------------------------------- cuobjdump
+
+
+def architectures(lines: Iterable[str]) -> list[str]:
+    """From --list-elf."""
+    found = {m[1] for line in lines if (m := re.search(r"\.(sm_\d+[a-z]?)\.cubin", line))}
+    return sorted(found, key=lambda arch: (int(re.sub(r"\D", "", arch)), arch))
+
+
+def parse_resources(lines: Iterable[str]) -> dict[str, Resources]:
+    """From --dump-resource-usage, by symbol."""
+    result, symbol = {}, ""
+    for line in lines:
+        if found := re.match(r"\s*Function (\S+):", line):
+            symbol = found[1]
+        elif symbol and "REG:" in line:
+            used = {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", line)}
+            result[symbol] = Resources(used["REG"], used["STACK"], used["SHARED"], used["LOCAL"])
+            symbol = ""
+    return result
+
+
+def parse_max_threads(lines: Iterable[str]) -> dict[str, int]:
+    """The block sizes of __launch_bounds__, from --dump-elf, by symbol."""
+    result, symbol, here = {}, "", False
+    for line in lines:
+        if found := re.match(r"\.nv\.info\.?(\S*)$", line):
+            symbol = found[1]
+        elif "Attribute:" in line:
+            here = "EIATTR_MAX_THREADS" in line
+        elif here and symbol and (sizes := re.findall(r"0x([0-9a-f]+)", line)):
+            result[symbol] = 1
+            for size in sizes:
+                result[symbol] *= int(size, 16)
+            here = False
+    return result
+
+
+def parse_listing(lines: Iterable[str]) -> Iterator[tuple[str, list[Instruction]]]:
+    """Symbols and their instructions, from --dump-sass."""
+    symbol, code = "", list[Instruction]()
+    for line in lines:
+        if found := re.match(r"\s*Function : (\S+)", line):
+            if symbol:
+                yield symbol, code
+            symbol, code = found[1], []
+        elif instruction := parse_instruction(line):
+            code.append(instruction)
+    if symbol:
+        yield symbol, code
+
+
+class Cuobjdump:
+    """The program, and nvdisasm, which it calls for listings; those of PyPI first, which are new enough."""
+
+    def __init__(self, library: Path) -> None:
+        packages = [str(d) for entry in sys.path for d in sorted(Path(entry).glob("nvidia/cu*/bin"))]
+        toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/bin"
+        self.environment = os.environ | {"PATH": os.pathsep.join([*packages, os.environ.get("PATH", ""), toolkit])}
+        found = [shutil.which(name, path=self.environment["PATH"]) for name in ("cuobjdump", "nvdisasm")]
+        if not found[0] or not found[1]:
+            raise UnreadableError(
+                "cuobjdump and nvdisasm were not found (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)"
+            )
+        self.program, self.library = found[0], library
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        command = [self.program, *arguments, str(self.library)]
+        with subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1 << 20
+        ) as process:
+            assert process.stdout and process.stderr
+            yield from process.stdout
+            said = process.stderr.read().strip()
+        if process.returncode:
+            reason = said.splitlines()[0] if said else f"exit status {process.returncode}"
+            raise UnreadableError(f"cuobjdump {' '.join(arguments)}: {reason}")
+
+
+def read_kernels(library: Path, arch: str | None = None, pattern: str = "") -> list[Kernel]:
+    if not library.is_file():
+        raise UnreadableError(f"no such library: {library}")
+    cuobjdump = Cuobjdump(library)
+    try:
+        archs = architectures(cuobjdump.lines("--list-elf"))
+    except UnreadableError as e:
+        raise UnreadableError(f"no CUDA code in {library}") if "device code" in str(e) else e from None
+    if not archs:
+        raise UnreadableError(f"no CUDA machine code in {library}")
+    if arch and arch not in archs:
+        raise UnreadableError(f"no code for {arch} in {library}, only for {', '.join(archs)}")
+    kernels: dict[tuple[str, str], Kernel] = {}
+    for each in [arch] if arch else archs:
+        only = ("--gpu-architecture", each)
+        resources = parse_resources(cuobjdump.lines("--dump-resource-usage", *only))
+        max_threads = parse_max_threads(cuobjdump.lines("--dump-elf", *only))
+        for symbol, code in parse_listing(cuobjdump.lines("--dump-sass", *only)):
+            function = demangle(symbol)
+            if symbol in resources and is_ours(function) and re.search(pattern, short_name(function)):
+                kernels[each, symbol] = kernel_of(
+                    each, symbol, function, code, resources[symbol], max_threads.get(symbol, 256)
+                )
+    if not kernels:
+        raise UnreadableError(f"no kernel of cppcuda{' that matches ' + pattern if pattern else ''} in {library}")
+    order = {name: i for i, name in enumerate(archs)}
+    return sorted(kernels.values(), key=lambda k: (order[k.arch], k.op, k.name))
+
+
+# ---------------------------------------------------------------- report
+
+
+def row(kernel: Kernel) -> list[str]:
+    loads = len(kernel.loads_ahead)
+    return [
+        kernel.name,
+        str(kernel.registers),
+        str(kernel.spills),
+        str(kernel.local),
+        str(kernel.shared),
+        str(kernel.wide_loads),
+        str(kernel.wide_stores),
+        f"{kernel.occupancy:.0%}",
+        f"{loads} ({sum(kernel.loads_ahead)} B)",
+        f"{kernel.bytes_in_flight / 1024:.1f}",
+        f"{kernel.bytes_needed / 1024:.1f}" if kernel.packs else "",
+        "WRONG" if kernel.problems else "short" if kernel.short else "",
+    ]
+
+
+HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", "occup", "loads", "KiB/SM", "need", ""]
+
+
+def table(kernels: list[Kernel]) -> str:
+    rows = [HEADER, *map(row, kernels)]
+    widths = [max(len(r[column]) for r in rows) for column in range(len(HEADER))]
+
+    def line(cells: list[str]) -> str:
+        return "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+
+    lines, arch, op = [], "", ""
+    for kernel, cells in zip(kernels, rows[1:], strict=True):
+        if kernel.arch != arch:
+            gpu = gpu_of(kernel.arch)
+            lines += ["", f"{kernel.arch}: {kernel.bytes_needed / 1024:.1f} KiB in flight per SM needed ({gpu.card})"]
+            lines += [line(HEADER).rstrip()]
+        elif kernel.op != op:
+            lines.append("")
+        arch, op = kernel.arch, kernel.op
+        lines.append(line(cells).rstrip())
+    return "\n".join(lines[1:])
+
+
+def verdict(kernels: list[Kernel]) -> str:
+    archs = len({k.arch for k in kernels})
+    wrong, packs = [k for k in kernels if k.problems], [k for k in kernels if k.packs]
+    found = f"{len(wrong)} WRONG" if wrong else "no spills, no local memory, every pack in 16-byte accesses"
+    return (
+        f"{len(kernels)} kernels, {archs} architecture{'s' if archs > 1 else ''}: {found}; "
+        f"{sum(k.short for k in packs)} of the {len(packs)} of packs have less in flight than the roofline needs"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--arch", help="only this architecture, such as sm_90")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only kernels whose name, as printed, has this")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there too")
+    options = parser.parse_args(arguments)
+    try:
+        kernels = read_kernels(options.library, options.arch, options.filter)
+    except (UnreadableError, re.error) as e:
+        print(f"kernel_report: {e}", file=sys.stderr)
+        return 2
+    print(table(kernels))
+    for kernel in kernels:
+        for problem in kernel.problems:
+            print(f"error: {kernel.arch} {kernel.name}: {problem}", file=sys.stderr)
+    print(f"\n{verdict(kernels)}")
+    if options.json:
+        numbers = [dataclasses.asdict(k) | {"short": k.short} for k in kernels]
+        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    return int(any(k.problems for k in kernels))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
