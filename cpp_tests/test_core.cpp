@@ -5,7 +5,7 @@
 #include "core/launch_shape.h"
 #include "core/op.h"
 #include "core/output.h"
-#include "core/pack.h"
+#include "core/width.h"
 #include "core/vmap.h"
 #include "testing.h"
 
@@ -163,14 +163,7 @@ TEST(Output, IsAllocatedContiguous) {
   EXPECT_EQ(outputs[1].scalar_type(), at::kHalf);
 }
 
-TEST(Pack, MovesItsValues) {
-  alignas(16) float from[8] = {0, 1, 2, 3, 4, 5, 6, 7}, to[8] = {};
-  core::store(to + 4, core::load<4>(from));
-  for (const auto i : c10::irange(4)) EXPECT_EQ(to[4 + i], i);
-  static_assert(alignof(core::Pack<c10::Half, 8>) == 16 && sizeof(core::Pack<c10::Half, 8>) == 16);
-}
-
-TEST(Pack, KnowsAlignment) {
+TEST(Width, KnowsAlignment) {
   alignas(16) float data[8] = {};
   EXPECT_TRUE(core::is_aligned16(data, {}));
   EXPECT_TRUE(core::is_aligned16(data, {4, 0, -8}));

@@ -366,43 +366,85 @@ TEST(Library, KnowsItsVersions) {
 
 using cppcuda::core::threads_per_block;
 using cppcuda::ops::trilinear::row_launch;
+using cppcuda::ops::trilinear::RowLaunch;
+using cppcuda::ops::trilinear::tile_bytes;
 
-TEST(RowLaunch, EveryPackOfEveryRowIsVisitedOnce) {
-  for (const int64_t rows : {1, 2, 7, 8, 9, 255, 256, 257, 1000}) {
-    for (const int64_t packs : {1, 2, 3, 4, 5, 8, 31, 32, 33, 64, 100}) {
-      const auto [shape, lanes] = row_launch(rows, packs);
-      std::vector<int> visits(rows * packs);
-      // The loops of the kernels.
+// Which values of the output each thread of each block writes, by the loops of the kernels.
+std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features) {
+  std::vector<int> count(rows * features);
+  const auto& [shape, width, lanes, tile_rows] = launch;
+  for (int64_t block = 0; block < shape.blocks; ++block) {
+    for (int64_t thread = 0; thread < shape.threads; ++thread) {
+      if (tile_rows > 0) {
+        for (int64_t first = block * tile_rows; first < rows; first += int64_t{shape.blocks} * tile_rows) {
+          const int64_t values = std::min<int64_t>(tile_rows, rows - first) * features;
+          for (int64_t i = thread; i < values; i += shape.threads) ++count[first * features + i];
+        }
+        continue;
+      }
       const int64_t rows_per_block = shape.threads / lanes;
-      for (int64_t block = 0; block < shape.blocks; ++block) {
-        for (int64_t thread = 0; thread < shape.threads; ++thread) {
-          for (int64_t row = block * rows_per_block + thread / lanes; row < rows;
-               row += shape.blocks * rows_per_block) {
-            for (int64_t pack = thread % lanes; pack < packs; pack += lanes) ++visits[row * packs + pack];
+      for (int64_t row = block * rows_per_block + thread / lanes; row < rows; row += shape.blocks * rows_per_block) {
+        for (int64_t f = thread % lanes * width; f < features; f += int64_t{lanes} * width) {
+          for (int i = 0; i < width; ++i) ++count.at(row * features + f + i);
+        }
+      }
+    }
+  }
+  return count;
+}
+
+TEST(RowLaunch, EveryValueIsWrittenOnce) {
+  for (const int64_t rows : {1, 2, 7, 31, 33, 256, 1000}) {
+    for (const int64_t features : {1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 64, 100, 256}) {
+      for (const int element_bytes : {2, 4, 8}) {
+        for (const bool packs : {false, true}) {
+          for (const bool dense : {false, true}) {
+            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense), rows, features);
+            EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
+                << rows << " rows of " << features << ", " << element_bytes << packs << dense;
           }
         }
       }
-      EXPECT_EQ(std::count(visits.begin(), visits.end(), 1), rows * packs) << rows << " rows of " << packs;
     }
   }
 }
 
+TEST(RowLaunch, ShortAndOddRowsAreStaged) {
+  auto staged = [](int64_t features, int element_bytes, bool dense) {
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).tile_rows > 0;
+  };
+  for (const int64_t features : {1, 2, 3, 4, 5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
+  for (const int64_t features : {8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
+  for (const int64_t features : {8, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
+  EXPECT_FALSE(staged(3, 4, false));
+  EXPECT_FALSE(staged(100001, 4, true));  // not one row would fit
+}
+
 TEST(RowLaunch, HoldsForAnySize) {
-  for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{1} << 20, (int64_t{1} << 31) - 1, int64_t{1} << 31,
-                             (int64_t{1} << 31) + 1, int64_t{1} << 33, int64_t{1} << 45}) {
-    for (const int64_t packs : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, int64_t{1} << 31, int64_t{1} << 40}) {
-      const auto [shape, lanes] = row_launch(rows, packs);
-      EXPECT_TRUE(lanes >= 1 && lanes <= 32 && (lanes & (lanes - 1)) == 0) << lanes;  // a group lies in one warp
-      EXPECT_TRUE(lanes == 1 || lanes / 2 < packs) << "fewer lanes would do";
-      EXPECT_EQ(shape.threads, unsigned{threads_per_block});
-      EXPECT_EQ(shape.threads % lanes, 0u);
-      EXPECT_LE(shape.blocks, (1u << 31) - 1);  // what CUDA allows
-      // The groups of all blocks start at rows 0, 1, 2, ... and step by their number, so each row has one
-      // group if there is one at all; and no block starts past the end.
-      const int64_t rows_per_block = shape.threads / lanes;
-      EXPECT_EQ(shape.blocks == 0, rows == 0);
-      if (rows > 0) {
-        EXPECT_LT((int64_t{shape.blocks} - 1) * rows_per_block, rows);
+  constexpr int64_t two31 = int64_t{1} << 31;
+  for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{1} << 20, two31 - 1, two31, two31 + 1, int64_t{1} << 45}) {
+    for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
+      for (const int element_bytes : {2, 4, 8}) {
+        for (const bool dense : {false, true}) {
+          const auto [shape, width, lanes, tile_rows] = row_launch(rows, features, element_bytes, true, dense);
+          EXPECT_TRUE(lanes >= 1 && lanes <= 32 && (lanes & (lanes - 1)) == 0) << lanes;  // a group lies in one warp
+          EXPECT_TRUE(lanes == 1 || lanes / 2 * width < features) << "fewer lanes would do";
+          EXPECT_TRUE(width == 1 || (width * element_bytes == 16 && features % width == 0)) << width;
+          EXPECT_EQ(shape.threads, unsigned{threads_per_block});
+          EXPECT_EQ(shape.threads % lanes, 0u);
+          EXPECT_LE(shape.blocks, (1u << 31) - 1);  // what CUDA allows
+          EXPECT_LE(shape.shared_bytes, 48u << 10);
+          EXPECT_EQ(shape.shared_bytes, tile_rows > 0 ? tile_bytes(tile_rows, features, element_bytes) : 0);
+          // Indices within a tile have 32 bits.
+          EXPECT_LT(tile_rows * 8 * (tile_rows > 0 ? features : 0), two31);
+          // The rows of all blocks start at 0, 1, 2, ... and step by their number, so each row has one group
+          // if there is one at all; and no block starts past the end.
+          const int64_t rows_per_block = tile_rows > 0 ? tile_rows : shape.threads / lanes;
+          EXPECT_EQ(shape.blocks == 0, rows == 0);
+          if (rows > 0) {
+            EXPECT_LT((int64_t{shape.blocks} - 1) * rows_per_block, rows);
+          }
+        }
       }
     }
   }

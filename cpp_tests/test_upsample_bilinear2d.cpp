@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
 #include "ops/upsample_bilinear2d/schema.h"
 #include "testing.h"
@@ -325,6 +326,40 @@ TEST(UpsampleAxis, HoldsWhereFloatsAreSparse) {
         const Range range = axis.outputs_of(i);
         ASSERT_TRUE(range.first <= o && o < range.last) << o << ", pixel " << i;
       }
+    }
+  }
+}
+
+TEST(ImageLaunch, EveryChannelOfEveryPixelIsWrittenOnce) {
+  for (const int64_t channels : {1, 2, 3, 7, 8, 9, 16, 24}) {
+    for (const int64_t pixels : {1, 50, 70000}) {
+      for (const bool packs : {false, true}) {
+        const int64_t batch = 2;
+        const auto [shape, work, group, width] = image_launch(batch, channels, pixels, 4, packs, packs);
+        const int64_t groups = (channels + group - 1) / group;
+        ASSERT_EQ(work, batch * pixels * groups);
+        EXPECT_EQ(width, packs && channels % 4 == 0 ? 4 : 1);
+        std::vector<int> count(batch * channels * pixels);
+        for (int64_t index = 0; index < work; ++index) {
+          const int64_t first = packs ? index % groups * group : index / pixels % groups * group;
+          const int64_t pixel = packs ? index / groups % pixels : index % pixels, n = index / groups / pixels;
+          for (int64_t c = first; c < std::min(first + group, channels); ++c)
+            ++count[(n * channels + c) * pixels + pixel];
+        }
+        EXPECT_EQ(std::count(count.begin(), count.end(), 1), batch * channels * pixels) << channels << ", " << pixels;
+        EXPECT_TRUE((int64_t{shape.blocks} - 1) * shape.threads < work && shape.blocks > 0);
+      }
+    }
+  }
+}
+
+TEST(ImageLaunch, HoldsForAnySize) {
+  for (const int64_t pixels : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
+    for (const int64_t channels : {1, 3, 8, 1 << 20}) {
+      const auto launch = image_launch(1, channels, pixels, 2, false, false);
+      EXPECT_EQ(launch.channels, channels > 1 && (channels + 7) / 8 * pixels >= 1 << 17 ? channels_per_thread : 1);
+      EXPECT_EQ(launch.work, (channels + launch.channels - 1) / launch.channels * pixels);
+      EXPECT_LE(launch.shape.blocks, (1u << 31) - 1);
     }
   }
 }

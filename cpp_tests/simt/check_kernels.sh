@@ -10,9 +10,13 @@ fail() {
 }
 
 # "core::name" or "ops::<op>::name", of the sources and of the functions in the program.
-declared=$(cd "$1" && grep -rE '\b__global__\b' --include='*.cuh' --include='*.cu' . |
-  sed -E 's/__launch_bounds__\([^)]*\)//; s|^\./(.*)/[^/]*:[^(]*\b([A-Za-z0-9_]+)\(.*|\1/\2|; s|/|::|g' | sort -u)
+declared=$(cd "$1" && find core ops -name '*.cuh' -o -name '*.cu' | while read -r file; do
+  { grep -ozP '__global__\s+void\s+(__launch_bounds__\([^)]*\)\s+)?\K\w+(?=\()' "$file" || true; } | tr '\0' '\n' |
+    sed "s|^|$(dirname "$file" | sed 's|/|::|g')::|"
+done | sort -u)
 [ -n "$declared" ] || fail "no kernel found in $1"
+[ "$(grep -rhow '__global__' --include='*.cuh' --include='*.cu' "$1" | wc -l)" = "$(wc -l <<< "$declared")" ] ||
+  fail "a __global__ function was not understood; found:" "$declared"
 other=$(grep -v '_kernel$' <<< "$declared" || true)
 [ -z "$other" ] || fail "kernels whose names do not end in _kernel:" "$other"
 # Static arrays in templates are neither filled nor bounds-checked by the emulator.

@@ -6,6 +6,7 @@
 #include "core/launch.cuh"
 #include "core/pointwise.h"
 #include "core/pointwise_kernel.cuh"
+#include "core/width.h"
 
 namespace cppcuda::core {
 
@@ -28,7 +29,7 @@ struct CudaLoop {
     for (const T* in : p.in) aligned &= is_aligned16(in, {});
     auto launch_packs = [&](auto n) {
       const int64_t packs = (p.count + n - 1) / n;
-      const LaunchShape shape = stride_launch(packs, pointwise_unroll * threads_per_block);
+      const LaunchShape shape = stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
       launch<Params>(pointwise_dense_kernel<n, Math, T>, shape, out.device(), p);
     };
     with_width<wide<T>>(aligned, launch_packs);
@@ -56,7 +57,8 @@ struct CudaLoop {
       p.out_strides[d] = stride(0);
       for (int i = 0; i < static_cast<int>(sizeof...(Inputs)); ++i) p.in_strides[i][d] = stride(i + 1);
     }
-    launch<Params>(pointwise_strided_kernel<Math, T>, stride_launch(p.count), out.device(), p);
+    const LaunchShape shape = stride_launch(p.count, strided_unroll * threads_per_block);
+    launch<Params>(pointwise_strided_kernel<Math, T>, shape, out.device(), p);
   }
 };
 

@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/divide.h"
 #include "core/launch_shape.h"
 #include "core/opmath.h"
-#include "core/pack.h"
+#include "core/pack.cuh"
 
 namespace cppcuda::core {
 
-// Packs that a thread loads before it uses the first.
-constexpr int pointwise_unroll = 4;
+// Accesses of so many bytes that a thread has in flight for each operand: 64 bytes, but not too many registers.
+constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 64 / bytes; }
+constexpr int strided_unroll = 4;
 
 template <class T, int Inputs>
 struct DenseParams {
@@ -39,17 +41,17 @@ __device__ T pointwise_value(From... from) {
   return static_cast<T>(Math()(static_cast<opmath<T>>(from)...));
 }
 
-// N elements in a pack. A thread has `pointwise_unroll` of them in flight: these ops move memory.
+// N elements in a pack.
 template <int N, class Math, class T, size_t... I>
 __device__ void pointwise_packs(const DenseParams<T, sizeof...(I)>& p, std::index_sequence<I...>) {
-  constexpr int U = pointwise_unroll;
+  constexpr int U = pointwise_unroll(N * sizeof(T));
   const int64_t packs = p.count / N, tile = int64_t{blockDim.x} * U;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
     Pack<T, N> in[U][sizeof...(I)];
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       const int64_t pack = first + u * int64_t{blockDim.x};
-      if (pack < packs) ((in[u][I] = load<N>(p.in[I] + pack * N)), ...);
+      if (pack < packs) ((in[u][I] = load_once<N>(p.in[I] + pack * N)), ...);
     }
 #pragma unroll
     for (int u = 0; u < U; ++u) {
@@ -72,23 +74,36 @@ __global__ void __launch_bounds__(threads_per_block) pointwise_dense_kernel(Dens
 }
 
 template <class Math, class T, size_t... I>
-__device__ void pointwise_element(const StridedParams<T, sizeof...(I)>& p, int64_t index, std::index_sequence<I...>) {
-  int64_t out = 0, in[sizeof...(I)] = {};
-  for (int d = 0; d < p.dims; ++d) {
-    const int64_t at = index % p.sizes[d];
-    index /= p.sizes[d];
-    out += at * p.out_strides[d];
-    ((in[I] += at * p.in_strides[I][d]), ...);
+__device__ void pointwise_elements(const StridedParams<T, sizeof...(I)>& p, std::index_sequence<I...>) {
+  constexpr int U = strided_unroll;
+  const int64_t tile = int64_t{blockDim.x} * U;
+  for (int64_t first = blockIdx.x * tile + threadIdx.x; first < p.count; first += gridDim.x * tile) {
+    int64_t to[U];
+    T in[U][sizeof...(I)];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      int64_t index = first + u * int64_t{blockDim.x};
+      if (index >= p.count) continue;
+      int64_t from[sizeof...(I)] = {};
+      to[u] = 0;
+      for (int d = 0; d < p.dims; ++d) {
+        const auto [rest, at] = divide(index, p.sizes[d]);
+        index = rest;
+        to[u] += at * p.out_strides[d];
+        ((from[I] += at * p.in_strides[I][d]), ...);
+      }
+      ((in[u][I] = p.in[I][from[I]]), ...);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      if (first + u * int64_t{blockDim.x} < p.count) p.out[to[u]] = pointwise_value<Math, T>(in[u][I]...);
+    }
   }
-  p.out[out] = pointwise_value<Math, T>(p.in[I][in[I]]...);
 }
 
 template <class Math, class T, int Inputs>
 __global__ void __launch_bounds__(threads_per_block) pointwise_strided_kernel(StridedParams<T, Inputs> p) {
-  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += threads) {
-    pointwise_element<Math>(p, i, std::make_index_sequence<Inputs>());
-  }
+  pointwise_elements<Math>(p, std::make_index_sequence<Inputs>());
 }
 
 }  // namespace cppcuda::core

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "core/divide.h"
+
 namespace cppcuda::core {
 
 // The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N.
@@ -19,8 +21,9 @@ struct RowStride {
   int64_t row;
 
   C10_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
-    // One batch is the usual case, and a 64-bit division is slow on a GPU.
-    return rows.per_batch == rows.count ? r * row : r / rows.per_batch * batch + r % rows.per_batch * row;
+    if (rows.per_batch == rows.count) return r * row;
+    const auto [of_batch, of_row] = divide(r, rows.per_batch);
+    return of_batch * batch + of_row * row;
   }
 };
 

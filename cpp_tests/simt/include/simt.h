@@ -27,6 +27,10 @@ constexpr int warpSize = 32;
 // Which line a thread waits in, so that an error can name it and threads that wait in different ones are told apart.
 using SimtLine = std::source_location;
 
+// CUDA's own take mixed types too; these are the ones that kernels here call.
+inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
 inline void __syncthreads(SimtLine line = SimtLine::current()) { cppcuda::simt::sync_threads(line); }
 
 inline void __syncwarp(unsigned mask = ~0u, SimtLine line = SimtLine::current()) {
@@ -86,10 +90,11 @@ SIMT_SHUFFLES(__nv_bfloat162)
     cppcuda::simt::check_aligned(#name, to, sizeof(T), line);             \
     *to = value;                                                          \
   }
-#define SIMT_ACCESS(T)                                                                                       \
-  SIMT_LOAD(__ldg, T)                                                                                        \
-  SIMT_LOAD(__ldcg, T) SIMT_LOAD(__ldca, T) SIMT_LOAD(__ldcs, T) SIMT_STORE(__stwb, T) SIMT_STORE(__stcg, T) \
-      SIMT_STORE(__stcs, T) SIMT_STORE(__stwt, T)
+#define SIMT_ACCESS(T)                                                                                        \
+  SIMT_LOAD(__ldg, T)                                                                                         \
+  SIMT_LOAD(__ldcg, T)                                                                                        \
+  SIMT_LOAD(__ldca, T) SIMT_LOAD(__ldcs, T) SIMT_STORE(__stwb, T) SIMT_STORE(__stcg, T) SIMT_STORE(__stcs, T) \
+      SIMT_STORE(__stwt, T)
 SIMT_ACCESS(char)
 SIMT_ACCESS(signed char)
 SIMT_ACCESS(unsigned char)

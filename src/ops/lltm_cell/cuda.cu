@@ -1,6 +1,7 @@
 #include <torch/library.h>
 
 #include "core/launch.cuh"
+#include "core/width.h"
 #include "ops/lltm_cell/adapter.h"
 #include "ops/lltm_cell/kernel.cuh"
 #include "ops/lltm_cell/schema.h"

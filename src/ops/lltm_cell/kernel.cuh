@@ -4,7 +4,7 @@
 
 #include "core/launch_shape.h"
 #include "core/opmath.h"
-#include "core/pack.h"
+#include "core/pack.cuh"
 #include "ops/lltm_cell/math.h"
 #include "ops/lltm_cell/params.h"
 
@@ -17,12 +17,8 @@ struct Place {
 
 template <int N>
 __device__ Place place_of(int64_t index, int64_t size) {
-  const int64_t packs = size / N;
-  if (((index | packs) >> 32) == 0) {  // a 64-bit division is slow
-    const unsigned row = static_cast<unsigned>(index) / static_cast<unsigned>(packs);
-    return {row, (index - row * packs) * N};
-  }
-  return {index / packs, index % packs * N};
+  const auto [row, pack] = core::divide(index, size / N);
+  return {row, pack * N};
 }
 
 template <int N, class T, class C>
@@ -32,8 +28,10 @@ __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Forwar
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, p.size);
     const T* gates = p.gates + row * 3 * p.size + s;
-    const auto g0 = core::load<N>(gates), g1 = core::load<N>(gates + p.size), g2 = core::load<N>(gates + 2 * p.size);
-    const auto cx = core::load_strided<N>(p.cx.row(p.rows, row), s, p.cx.column);
+    const C* cx_row = p.cx.row(p.rows, row);
+    const auto g0 = core::load_once<N>(gates), g1 = core::load_once<N>(gates + p.size),
+               g2 = core::load_once<N>(gates + 2 * p.size);
+    const auto cx = core::load_strided<N>(cx_row, s, p.cx.column);
     core::Pack<T, N> hy;
     core::Pack<C, N> cy;
 #pragma unroll
@@ -57,16 +55,21 @@ __global__ void __launch_bounds__(core::threads_per_block) backward_kernel(Backw
     const auto [row, s] = place_of<N>(index, p.size);
     core::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
     core::Pack<C, N> grad_cy, d_cx;
-    const T* gates = p.gates.row(p.rows, row);
+    // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited for.
+    const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
+    const C* cx_row = p.cx.row(p.rows, row);
+    const T* hy_row = HY ? p.grad_hy.row(p.rows, row) : nullptr;
+    const C* cy_row = CY ? p.grad_cy.row(p.rows, row) : nullptr;
 #pragma unroll
     for (int k = 0; k < 3; ++k) g[k] = core::load_strided<N>(gates, s + k * p.size, p.gates.column);
-    const auto cx = core::load_strided<N>(p.cx.row(p.rows, row), s, p.cx.column);
-    if constexpr (HY) grad_hy = core::load_strided<N>(p.grad_hy.row(p.rows, row), s, p.grad_hy.column);
-    if constexpr (CY) grad_cy = core::load_strided<N>(p.grad_cy.row(p.rows, row), s, p.grad_cy.column);
-    if (p.grad_gates.data) {
-      const T* of_row = p.grad_gates.row(p.rows, row);
+    const auto cx = core::load_strided<N>(cx_row, s, p.cx.column);
+    if constexpr (HY) grad_hy = core::load_strided<N>(hy_row, s, p.grad_hy.column);
+    if constexpr (CY) grad_cy = core::load_strided<N>(cy_row, s, p.grad_cy.column);
+    if (grad_gates_row) {
 #pragma unroll
-      for (int k = 0; k < 3; ++k) grad_gates[k] = core::load_strided<N>(of_row, s + k * p.size, p.grad_gates.column);
+      for (int k = 0; k < 3; ++k) {
+        grad_gates[k] = core::load_strided<N>(grad_gates_row, s + k * p.size, p.grad_gates.column);
+      }
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(core::threads_per_block) backward_kernel(Backw
       A sum[3] = {d.g0, d.g1, d.g2};
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
-        if (p.grad_gates.data) sum[k] += static_cast<A>(grad_gates[k].value[n]);
+        if (grad_gates_row) sum[k] += static_cast<A>(grad_gates[k].value[n]);
         d_gates[k].value[n] = static_cast<T>(sum[k]);
       }
       d_cx.value[n] = static_cast<C>(d.cx);

@@ -1,6 +1,7 @@
 #include <torch/library.h>
 
 #include "core/launch.cuh"
+#include "core/width.h"
 #include "ops/trilinear/adapter.h"
 #include "ops/trilinear/kernel.cuh"
 #include "ops/trilinear/launch.h"
@@ -9,13 +10,29 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
+// Whether all rows of `size` values are one piece of memory.
+bool is_dense(const core::Rows& rows, const core::RowStride& stride, int64_t size) {
+  return rows.per_batch == rows.count && stride.row == size;
+}
+
+template <class T>
+bool is_dense(const T* feats, const core::Rows& rows, const core::RowStride& stride, int64_t corner, int64_t feature,
+              int64_t features) {
+  return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && core::is_aligned16(feats, {});
+}
+
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, [&]<class T, class P>(const ForwardParams<T, P>& p) {
-    const bool wide_allowed = p.features % core::wide<T> == 0 && p.feats_feature == 1 &&
-                              core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
-                              core::is_aligned16(p.out, {});
-    core::with_width<core::wide<T>>(wide_allowed, [&](auto n) {
-      const RowLaunch launch = row_launch(p.rows.count, p.features / n);
+    const bool packs = p.feats_feature == 1 &&
+                       core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
+                       core::is_aligned16(p.out, {});
+    const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features);
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+    if (launch.tile_rows > 0) {
+      core::launch(staged_forward_kernel<T, P>, launch.shape, feats.device(), p, launch.tile_rows);
+      return;
+    }
+    core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
       core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lanes);
     });
   });
@@ -24,18 +41,29 @@ Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
 std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
                                          c10::List<bool> output_mask) {
   return backward(grad, feats, points, output_mask, [&]<class T, class P>(const BackwardParams<T, P>& p) {
-    const bool wide_allowed =
-        p.features % core::wide<T> == 0 && p.grad_feature == 1 &&
-        core::is_aligned16(p.grad, {p.grad_rows.batch, p.grad_rows.row}) &&
+    // Calls f(FEATS, POINTS): which gradients are asked for.
+    const auto with_gradients = [&](auto f) {
+      if (!p.grad_points) return f(std::true_type(), std::false_type());
+      p.grad_feats ? f(std::true_type(), std::true_type()) : f(std::false_type(), std::true_type());
+    };
+    const bool packs =
+        p.grad_feature == 1 && core::is_aligned16(p.grad, {p.grad_rows.batch, p.grad_rows.row}) &&
         (!p.feats || (p.feats_feature == 1 &&
                       core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}))) &&
         core::is_aligned16(p.grad_feats, {});
-    core::with_width<core::wide<T>>(wide_allowed, [&](auto n) {
-      const auto kernel = !p.grad_points  ? backward_kernel<n, true, false, T, P>
-                          : !p.grad_feats ? backward_kernel<n, false, true, T, P>
-                                          : backward_kernel<n, true, true, T, P>;
-      const RowLaunch launch = row_launch(p.rows.count, p.features / n);
-      core::launch(kernel, launch.shape, grad.device(), p, launch.lanes);
+    const bool dense =
+        p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) && core::is_aligned16(p.grad_feats, {}) &&
+        (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+    with_gradients([&](auto of_feats, auto of_points) {
+      if (launch.tile_rows > 0) {
+        const auto kernel = staged_backward_kernel<of_feats, of_points, T, P>;
+        core::launch(kernel, launch.shape, grad.device(), p, launch.tile_rows);
+        return;
+      }
+      core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
+        core::launch(backward_kernel<n, of_feats, of_points, T, P>, launch.shape, grad.device(), p, launch.lanes);
+      });
     });
   });
 }

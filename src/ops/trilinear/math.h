@@ -22,13 +22,14 @@ struct Voxel {
     }
   }
 
-  C10_HOST_DEVICE A weight(int c) const { return axis[0][c >> 2] * axis[1][c >> 1 & 1] * axis[2][c & 1]; }
+  // The factor of axis d in the weight of corner c. (A choice, not an index: registers cannot be indexed.)
+  C10_HOST_DEVICE A factor(int c, int d) const { return c >> (2 - d) & 1 ? axis[d][1] : axis[d][0]; }
+
+  C10_HOST_DEVICE A weight(int c) const { return factor(c, 0) * factor(c, 1) * factor(c, 2); }
 
   // The derivative of weight(c) by coordinate d: the factor of axis d becomes -1/2 or 1/2.
   C10_HOST_DEVICE A slope(int c, int d) const {
-    const int bit[3] = {c >> 2, c >> 1 & 1, c & 1};
-    const int e = d == 0 ? 1 : 0, f = d == 2 ? 1 : 2;
-    return (bit[d] ? A(0.5) : A(-0.5)) * axis[e][bit[e]] * axis[f][bit[f]];
+    return (c >> (2 - d) & 1 ? A(0.5) : A(-0.5)) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
   }
 };
 

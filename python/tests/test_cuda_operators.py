@@ -1,0 +1,111 @@
+"""What users of CUDA rely on, for every operator of the table, backward operators among them: streams, graphs, several
+devices, no synchronisation, the same bits on every run. test_cuda.py goes deeper for one operator."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from op_samples import OPS, OpEntry, Sample, computed
+from torch import Tensor
+
+REASON = (
+    "no GPU"
+    if not torch.cuda.is_available()
+    else "cppcuda was built without CUDA"
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("cppcuda::trilinear", "CUDA")
+    else None
+)
+if REASON:
+    if os.environ.get("CPPCUDA_REQUIRE_CUDA") == "1":
+        raise RuntimeError(REASON)
+    pytest.skip(REASON, allow_module_level=True)
+
+every_op = pytest.mark.parametrize("entry", OPS, ids=lambda e: e.name)
+
+
+def sample_of(entry: OpEntry, dtype: torch.dtype = torch.float32) -> Sample:
+    return entry.sample(entry.names("basic")[0], dtype, "cuda")
+
+
+def run(entry: OpEntry, args: Any) -> tuple[Tensor, ...]:
+    return computed(entry.op(*args))
+
+
+def assert_same_bits(actual: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> None:
+    assert all(torch.equal(a, b) for a, b in zip(actual, wanted, strict=True))
+
+
+@every_op
+def test_runs_on_the_current_stream(entry: OpEntry) -> None:
+    """The inputs are there late, and on a side stream only: another stream would read NaN."""
+    inputs = sample_of(entry)
+    wanted = run(entry, inputs.args)
+    late = inputs.map(lambda t: torch.full_like(t, torch.nan))
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(100_000_000)
+        for t, value in zip(late.tensors, inputs.tensors, strict=True):
+            t.copy_(value)
+        actual = run(entry, late.args)
+        torch.cuda.current_stream().synchronize()
+    assert_same_bits(actual, wanted)
+
+
+@every_op
+def test_no_synchronisation(entry: OpEntry) -> None:
+    inputs = sample_of(entry)
+    run(entry, inputs.args)  # loads the kernels
+    torch.cuda.synchronize()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        torch.cuda._sleep(100_000_000)
+        run(entry, inputs.args)
+        done = torch.cuda.Event()
+        done.record()
+        assert not done.query(), "the call waited for the GPU"
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    torch.cuda.synchronize()
+
+
+@every_op
+def test_cuda_graph(entry: OpEntry) -> None:
+    static, fresh = sample_of(entry), sample_of(entry).map(lambda t: t.flip(0))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run(entry, static.args)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = run(entry, static.args)
+    for t, value in zip(static.tensors, fresh.tensors, strict=True):
+        t.copy_(value)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_same_bits(out, run(entry, static.args))
+
+
+@every_op
+def test_same_bits_on_every_run(entry: OpEntry) -> None:
+    inputs = sample_of(entry)
+    wanted = run(entry, inputs.args)
+    for _ in range(5):
+        assert_same_bits(run(entry, inputs.args), wanted)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@every_op
+def test_other_device_than_the_current_one(entry: OpEntry) -> None:
+    inputs = sample_of(entry)
+    elsewhere = inputs.map(lambda t: t.to("cuda:1"))
+    with torch.cuda.device(0):
+        actual = run(entry, elsewhere.args)
+        assert torch.cuda.current_device() == 0
+    assert all(t.device == torch.device("cuda:1") for t in actual)
+    assert_same_bits(tuple(t.to("cuda:0") for t in actual), run(entry, inputs.args))

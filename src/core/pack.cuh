@@ -1,0 +1,51 @@
+#pragma once
+
+// N values that are loaded and stored with one instruction when they take up to 16 bytes.
+
+#include <cstdint>
+
+#include "core/width.h"
+
+namespace cppcuda::core {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+template <int N, class T>
+__device__ Pack<T, N> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+// Of memory that no other thread reads: it need not stay in a cache.
+template <int N, class T>
+__device__ Pack<T, N> load_once(const T* from) {
+  if constexpr (sizeof(Pack<T, N>) == 16) {
+    return __builtin_bit_cast(Pack<T, N>, __ldcs(reinterpret_cast<const uint4*>(from)));
+  } else {
+    return load<N>(from);
+  }
+}
+
+template <int N, class T>
+__device__ void store(T* to, const Pack<T, N>& pack) {
+  if constexpr (sizeof(pack) == 16) {
+    // By name: of an assignment the compiler may make several stores, one for each part of the pack that is ready.
+    __stwb(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, pack));
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  }
+}
+
+// Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned address.
+template <int N, class T>
+__device__ Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
+  if constexpr (N > 1) {
+    return load_once<N>(row + index);
+  } else {
+    return {row[index * step]};
+  }
+}
+
+}  // namespace cppcuda::core
