@@ -5,8 +5,8 @@
 #include "core/launch_shape.h"
 #include "core/op.h"
 #include "core/output.h"
-#include "core/width.h"
 #include "core/vmap.h"
+#include "core/width.h"
 #include "testing.h"
 
 #include <c10/util/irange.h>

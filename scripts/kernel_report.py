@@ -22,7 +22,7 @@ flight goes on; a call and a jump back end what was in flight. The most bytes th
 for some way through the kernel, which is the one of the full case if the compiler put that one in line.
 
 A kernel of packs is one whose first template argument N makes packs of 16 bytes or more of one of its element types:
-N = 1 is for memory that allows no packs. It must have 16-byte loads, and no pack may go in pieces, which is narrower
+N = 1 is for memory that allows no packs. It must have 16-byte accesses, and no pack may go in pieces, which is narrower
 loads or stores through one address register that together make whole packs of 16 bytes. (So a kernel that writes no
 packs needs no 16-byte stores: the three gradients of a point are no pack.)
 
@@ -329,8 +329,8 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
     if spills or local:
         problems.append(f"uses local memory: {local} bytes per thread, {spills} loads and stores (spills)")
     if packs:
-        if not any(i.is_load and i.bytes >= 16 for i in code):
-            problems.append("no 16-byte loads in a kernel of packs")
+        if not any((i.is_load or i.is_store) and i.bytes >= 16 for i in code):
+            problems.append("no 16-byte accesses in a kernel of packs")
         problems += [f"{n} packs in pieces ({what})" for what, n in packs_in_pieces(code).items() if n]
     return tuple(problems)
 

@@ -44,6 +44,8 @@ std::map<void*, size_t>& allocations() {
   return all;
 }
 
+size_t allocations_made = 0;
+
 using Snapshot = std::vector<std::vector<char>>;  // of allocations(), in their order
 
 Snapshot snapshot() {
@@ -456,8 +458,11 @@ void* allocate(size_t bytes) {
   if (posix_memalign(&memory, 256, bytes) != 0) throw std::bad_alloc();
   std::memset(memory, fill_byte, bytes);
   allocations().emplace(memory, bytes);
+  allocations_made += bytes > 0;
   return memory;
 }
+
+size_t allocation_count() { return allocations_made; }
 
 void release(void* memory) {
   allocations().erase(memory);

@@ -246,9 +246,9 @@ def test_local_memory_is_wrong_without_packs_too() -> None:
     assert kernel_of(SCALARS, "EXIT", report.Resources(32, 0, 0, 16)).problems
 
 
-def test_packs_need_16_byte_loads() -> None:
-    text = "LDG.E.64 R4, desc[UR4][R2.64]\nSTG.E.128 desc[UR4][R8.64], R12"
-    assert kernel_of(PACKS, text).problems == ("no 16-byte loads in a kernel of packs",)
+def test_packs_need_16_byte_accesses() -> None:
+    text = "LDG.E.64 R4, desc[UR4][R2.64]\nSTG.E.64 desc[UR4][R8.64], R12"
+    assert kernel_of(PACKS, text).problems == ("no 16-byte accesses in a kernel of packs",)
     assert not kernel_of(SCALARS, text).problems
 
 

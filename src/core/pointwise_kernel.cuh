@@ -12,8 +12,8 @@
 
 namespace cppcuda::core {
 
-// Accesses of so many bytes that a thread has in flight for each operand: 64 bytes, but not too many registers.
-constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 64 / bytes; }
+// Accesses of so many bytes that a thread has in flight for each operand; with more, registers run out.
+constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
 
 template <class T, int Inputs>

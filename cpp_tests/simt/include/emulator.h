@@ -29,6 +29,7 @@ struct Error : std::runtime_error {
 // every floating type.
 void* allocate(size_t bytes);
 void release(void* memory);
+size_t allocation_count();  // so far, of more than 0 bytes
 
 struct Launch {
   dim3 grid, block;

@@ -90,11 +90,11 @@ SIMT_SHUFFLES(__nv_bfloat162)
     cppcuda::simt::check_aligned(#name, to, sizeof(T), line);             \
     *to = value;                                                          \
   }
-#define SIMT_ACCESS(T)                                                                                        \
-  SIMT_LOAD(__ldg, T)                                                                                         \
-  SIMT_LOAD(__ldcg, T)                                                                                        \
-  SIMT_LOAD(__ldca, T) SIMT_LOAD(__ldcs, T) SIMT_STORE(__stwb, T) SIMT_STORE(__stcg, T) SIMT_STORE(__stcs, T) \
-      SIMT_STORE(__stwt, T)
+#define SIMT_ACCESS(T) \
+  SIMT_LOAD(__ldg, T)  \
+  SIMT_LOAD(__ldcg, T) \
+  SIMT_LOAD(__ldca, T) \
+  SIMT_LOAD(__ldcs, T) SIMT_STORE(__stwb, T) SIMT_STORE(__stcg, T) SIMT_STORE(__stcs, T) SIMT_STORE(__stwt, T)
 SIMT_ACCESS(char)
 SIMT_ACCESS(signed char)
 SIMT_ACCESS(unsigned char)

@@ -29,7 +29,7 @@ Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
     const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features);
     const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
     if (launch.tile_rows > 0) {
-      core::launch(staged_forward_kernel<T, P>, launch.shape, feats.device(), p, launch.tile_rows);
+      core::launch(staged_forward_kernel<core::wide<T>, T, P>, launch.shape, feats.device(), p, launch.tile_rows);
       return;
     }
     core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
@@ -57,7 +57,7 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
     const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
     with_gradients([&](auto of_feats, auto of_points) {
       if (launch.tile_rows > 0) {
-        const auto kernel = staged_backward_kernel<of_feats, of_points, T, P>;
+        const auto kernel = staged_backward_kernel<core::wide<T>, of_feats, of_points, T, P>;
         core::launch(kernel, launch.shape, grad.device(), p, launch.tile_rows);
         return;
       }

@@ -106,42 +106,41 @@ __global__ void __launch_bounds__(core::threads_per_block, POINTS ? 2 : 4)
   }
 }
 
-// A tile's rows of feats in shared memory, each with one chunk of 16 bytes after it.
-template <class T>
+// A tile's rows of feats in shared memory, each with one chunk of N values, 16 bytes, after it.
+template <int N, class T>
 struct Tile {
-  static constexpr int chunk = core::wide<T>;
   unsigned features, row_chunks;
 
   __device__ explicit Tile(int64_t features)
       : features(static_cast<unsigned>(features)), row_chunks(features * sizeof(T) / 2) {}
 
-  __device__ unsigned row_step() const { return (row_chunks + 1) * chunk; }  // in elements
+  __device__ unsigned row_step() const { return (row_chunks + 1) * N; }  // in elements
 
   __device__ void load(T* to, const T* from, unsigned rows) const {
     constexpr int U = 4;  // chunks that a thread has in flight
     const unsigned chunks = rows * row_chunks;
     for (unsigned first = threadIdx.x; first < chunks; first += U * blockDim.x) {
-      core::Pack<T, chunk> pack[U];
+      core::Pack<T, N> pack[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const unsigned i = first + u * blockDim.x;
-        if (i < chunks) pack[u] = core::load_once<chunk>(from + int64_t{i} * chunk);
+        if (i < chunks) pack[u] = core::load_once<N>(from + int64_t{i} * N);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const unsigned i = first + u * blockDim.x;
-        if (i < chunks) core::store(to + (i + i / row_chunks) * chunk, pack[u]);
+        if (i < chunks) core::store(to + (i + i / row_chunks) * N, pack[u]);
       }
     }
   }
 };
 
-template <class T, class P>
+template <int N, class T, class P>
 __global__ void __launch_bounds__(core::threads_per_block, 4)
     staged_forward_kernel(ForwardParams<T, P> p, int tile_rows) {
   using A = core::opmath<T>;
   T* feats = core::shared_memory<T>();
-  const Tile<T> tile(p.features);
+  const Tile<N, T> tile(p.features);
   for (int64_t first = int64_t{blockIdx.x} * tile_rows; first < p.rows.count; first += int64_t{gridDim.x} * tile_rows) {
     const unsigned rows = static_cast<unsigned>(min(int64_t{tile_rows}, p.rows.count - first));
     tile.load(feats, p.feats + first * 8 * p.features, rows);
@@ -160,11 +159,11 @@ __global__ void __launch_bounds__(core::threads_per_block, 4)
 }
 
 // The sum for grad_points in a fixed order: over the features of a corner by one thread, then over the corners.
-template <bool FEATS, bool POINTS, class T, class P>
+template <int N, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(core::threads_per_block, 4)
     staged_backward_kernel(BackwardParams<T, P> p, int tile_rows) {
   using A = core::opmath<T>;
-  const Tile<T> tile(p.features);
+  const Tile<N, T> tile(p.features);
   T* feats = core::shared_memory<T>();
   T* grad = feats + tile_rows * tile.row_step();
   for (int64_t first = int64_t{blockIdx.x} * tile_rows; first < p.rows.count; first += int64_t{gridDim.x} * tile_rows) {
@@ -180,16 +179,16 @@ __global__ void __launch_bounds__(core::threads_per_block, 4)
     if constexpr (FEATS) {
       T* target = p.grad_feats + first * 8 * p.features;
       for (unsigned i = threadIdx.x; i < rows * tile.row_chunks; i += blockDim.x) {
-        const unsigned r = i / tile.row_chunks, begin = i % tile.row_chunks * tile.chunk;
+        const unsigned r = i / tile.row_chunks, begin = i % tile.row_chunks * N;
         const auto voxel = voxel_of(r);
         unsigned c = begin / tile.features, f = begin % tile.features;
-        core::Pack<T, Tile<T>::chunk> out;
+        core::Pack<T, N> out;
 #pragma unroll
-        for (int e = 0; e < tile.chunk; ++e) {
+        for (int e = 0; e < N; ++e) {
           out.value[e] = static_cast<T>(voxel.weight(c) * static_cast<A>(grad[r * tile.features + f]));
           if (++f == tile.features) f = 0, ++c;
         }
-        core::store(target + int64_t{i} * tile.chunk, out);
+        core::store(target + int64_t{i} * N, out);
       }
     }
     if constexpr (POINTS) {

@@ -1,0 +1,65 @@
+// What operators allocate on the device: their outputs, nothing else. On a GPU test_cuda.py asks torch's allocator.
+
+#include <cppcuda/cppcuda.h>
+
+#include "cuda/cuda_testing.h"
+#include "emulator.h"
+#include "ops/quick_gelu/schema.h"
+#include "ops/trilinear/schema.h"
+#include "ops/upsample_bilinear2d/schema.h"
+
+namespace {
+
+using namespace cppcuda::testing;
+using cppcuda::simt::allocation_count;
+
+template <class F>
+size_t allocated(F call) {
+  const size_t before = allocation_count();
+  call();
+  return allocation_count() - before;
+}
+
+TEST(DeviceMemory, ElementwiseOps) {
+  const at::NoGradGuard no_grad;
+  for (const Layout layout : layouts) {
+    Tensor x = on_cuda(in_layout(at::randn({6, 8}), layout)), out = on_cuda(at::empty({6, 8}));
+    EXPECT_EQ(allocated([&] { cppcuda::quick_gelu(x); }), 1u) << ::testing::PrintToString(layout);
+    EXPECT_EQ(allocated([&] { cppcuda::ops::quick_gelu::Backward::call(x, x); }), 1u);
+    EXPECT_EQ(allocated([&] { cppcuda::quick_gelu_(x); }), 0u);
+    EXPECT_EQ(allocated([&] { cppcuda::quick_gelu_out(out, x); }), 0u);
+  }
+}
+
+TEST(DeviceMemory, Trilinear) {
+  using cppcuda::ops::trilinear::Backward;
+  for (const Layout layout : layouts) {
+    for (const int64_t features : {3, 8}) {
+      auto make = [&](at::IntArrayRef sizes) { return on_cuda(in_layout(at::randn(sizes), layout)); };
+      const Tensor feats = make({5, 8, features}), points = make({5, 3}), grad = make({5, features});
+      auto backward = [&](bool of_feats, bool of_points) {
+        return allocated([&] {
+          Backward::call(grad, of_points ? std::optional(feats) : std::nullopt, points,
+                         c10::List<bool>({of_feats, of_points}));
+        });
+      };
+      EXPECT_EQ(allocated([&] { cppcuda::trilinear(feats, points); }), 1u) << ::testing::PrintToString(layout);
+      EXPECT_EQ(backward(true, true), 2u);
+      EXPECT_EQ(backward(true, false), 1u);
+      EXPECT_EQ(backward(false, true), 1u);
+    }
+  }
+}
+
+TEST(DeviceMemory, Upsample) {
+  using cppcuda::ops::upsample_bilinear2d::Backward;
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const Tensor x = on_cuda(at::randn({2, 8, 5, 7}).contiguous(format));
+    EXPECT_EQ(allocated([&] { cppcuda::upsample_bilinear2d(x, {9, 10}); }), 1u);
+    const std::vector<c10::SymInt> size{3, 4};
+    const std::optional<double> none;
+    EXPECT_EQ(allocated([&] { Backward::call(x, size, "half_pixel", none, none); }), 1u);
+  }
+}
+
+}  // namespace
