@@ -1,6 +1,7 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/math.h"
 #include "ops/lltm_cell/schema.h"
 #include "testing.h"
@@ -164,6 +165,44 @@ TEST(LltmCellMath, NothingOverflows) {
     }
   }
   EXPECT_EQ(cppcuda::ops::lltm_cell::elu_slope(0.f), 1.f);
+}
+
+using cppcuda::ops::lltm_cell::CellSizes;
+using cppcuda::ops::lltm_cell::is_small;
+
+TEST(SmallCell, WhichCellsAreSmall) {
+  EXPECT_TRUE(is_small({16, 32, 128}, 4));
+  EXPECT_TRUE(is_small({1, 1, 1}, 8));
+  EXPECT_TRUE(is_small({4, 0, 8}, 4));
+  EXPECT_FALSE(is_small({0, 4, 8}, 4));
+  EXPECT_FALSE(is_small({4, 8, 0}, 4));
+  EXPECT_FALSE(is_small({256, 256, 1024}, 4));
+  constexpr int64_t huge = int64_t{1} << 40;
+  for (const CellSizes& sizes : {CellSizes{huge, 1, 1}, {1, huge, 1}, {1, 1, huge}, {huge, huge, huge}}) {
+    EXPECT_FALSE(is_small(sizes, 4));
+  }
+}
+
+TEST(SmallCell, LaunchesHoldForAllThatAreSmall) {
+  for (const int64_t rows : {1, 2, 16, 33, 512}) {
+    for (const int64_t inputs : {0, 1, 32, 1000}) {
+      for (const int64_t size : {1, 8, 128, 1000}) {
+        for (const int64_t sum_bytes : {4, 8}) {
+          const CellSizes sizes{rows, inputs, size};
+          if (!is_small(sizes, sum_bytes)) continue;
+          const auto forward = small_forward_launch(sizes), backward = small_backward_launch(sizes, sum_bytes, 1);
+          // One group of lanes for each element of the state.
+          EXPECT_GE(int64_t{forward.blocks} * forward.threads, rows * size * cppcuda::ops::lltm_cell::small_lanes);
+          EXPECT_LT((int64_t{forward.blocks} - 1) * forward.threads,
+                    rows * size * cppcuda::ops::lltm_cell::small_lanes);
+          EXPECT_EQ(backward.shared_bytes, rows * 3 * size * sum_bytes);
+          EXPECT_LE(backward.shared_bytes, 48u << 10);
+          EXPECT_TRUE(backward.blocks >= 1 && backward.blocks <= 64);
+          EXPECT_LT(rows * 3 * size * (size + inputs), int64_t{1} << 31);  // indices have 32 bits
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

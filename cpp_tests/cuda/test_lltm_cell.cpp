@@ -42,13 +42,9 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
     EXPECT_TRUE(close(std::get<2>(all).cpu(), gates, tolerance));
   }
 
-  // The pointwise part: d_cx, and d_gates as the gradient of a bias of one row.
-  void check_backward(const Tensor& gates, const Tensor& cx, const Tensor& grad_hy, const Tensor& grad_cy,
-                      const Tensor& grad_gates) {
-    auto given = [](const Tensor& t) { return t.defined() ? std::optional(on_cuda(t)) : std::nullopt; };
-    const auto result =
-        Backward::call(given(grad_hy), given(grad_cy), given(grad_gates), on_cuda(gates), std::nullopt, std::nullopt,
-                       std::nullopt, on_cuda(cx), c10::List<bool>({false, false, true, false, true}));
+  // d_gates and d_cx, in float64.
+  static std::pair<Tensor, Tensor> pointwise_backward(const Tensor& gates, const Tensor& cx, const Tensor& grad_hy,
+                                                      const Tensor& grad_cy, const Tensor& grad_gates) {
     const Tensor g = gates.to(at::kDouble), c = cx.to(at::kDouble);
     const auto part = g.chunk(3, -1);
     const Tensor i = at::sigmoid(part[0]), o = at::sigmoid(part[1]), t = at::tanh(c + at::elu(part[2]) * i);
@@ -58,15 +54,58 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
                               by_cy * i * at::where(part[2] > 0, at::ones_like(i), at::exp(part[2]))},
                              -1);
     if (grad_gates.defined()) d_gates = d_gates + grad_gates.to(at::kDouble);
+    return {d_gates, by_cy};
+  }
+
+  static std::optional<Tensor> given(const Tensor& t) { return t.defined() ? std::optional(on_cuda(t)) : std::nullopt; }
+
+  // The pointwise part: d_cx, and d_gates summed over the rows.
+  void check_backward(const Tensor& gates, const Tensor& cx, const Tensor& grad_hy, const Tensor& grad_cy,
+                      const Tensor& grad_gates) {
+    const auto result =
+        Backward::call(given(grad_hy), given(grad_cy), given(grad_gates), on_cuda(gates), std::nullopt, std::nullopt,
+                       std::nullopt, on_cuda(cx), c10::List<bool>({false, false, true, false, true}));
+    const auto [d_gates, d_cx] = pointwise_backward(gates, cx, grad_hy, grad_cy, grad_gates);
     const double tolerance = 2 * GetParam().tolerance;
     EXPECT_TRUE(close(std::get<2>(result).cpu(), d_gates.sum(-2), tolerance * static_cast<double>(cx.size(-2))));
-    EXPECT_TRUE(close(std::get<4>(result).cpu(), by_cy, tolerance));
+    EXPECT_TRUE(close(std::get<4>(result).cpu(), d_cx, tolerance));
+  }
+
+  // Those of the five gradients that `mask` has.
+  void check_gradients(int64_t rows, int64_t inputs, int64_t size, Layout layout, std::initializer_list<bool> mask) {
+    SCOPED_TRACE(::testing::Message() << rows << ", " << inputs << ", " << size << ", "
+                                      << ::testing::PrintToString(layout) << ", " << ::testing::PrintToString(mask));
+    auto lay = [&](const Tensor& t) { return in_layout(t, layout); };
+    const Tensor gates = lay(random({rows, 3 * size})), input = lay(random({rows, inputs}));
+    const Tensor weight = lay(random({3 * size, size + inputs})), hx = lay(random({rows, size}));
+    const Tensor cx = lay(random_state({rows, size})), grad_hy = lay(random({rows, size})),
+                 grad_cy = lay(random_state({rows, size}));
+    const auto result = cppcuda::core::to_array(Backward::call(given(grad_hy), given(grad_cy), std::nullopt,
+                                                               on_cuda(gates), given(input), given(weight), given(hx),
+                                                               on_cuda(cx), c10::List<bool>(mask)));
+    const auto [d_gates, d_cx] = pointwise_backward(gates, cx, grad_hy, grad_cy, {});
+    const Tensor w = weight.to(at::kDouble), x = at::cat({hx, input}, -1).to(at::kDouble);
+    const Tensor d_x = at::matmul(d_gates, w);
+    const Tensor expected[] = {d_x.narrow(-1, size, inputs), at::matmul(d_gates.t(), x), d_gates.sum(0),
+                               d_x.narrow(-1, 0, size), d_cx};
+    for (size_t i = 0; i < 5; ++i) {
+      if (!mask.begin()[i]) continue;
+      // Sums over rows, or over gates.
+      EXPECT_TRUE(close(result[i].cpu(), expected[i], 8 * GetParam().tolerance)) << i;
+    }
   }
 };
 
 TEST_P(CudaLltmCell, Forward) {
-  for (const auto& [rows, input, size] :
-       {std::array{1, 1, 1}, {5, 3, 7}, {40, 4, 16}, {2, 8, 300}, {3, 0, 8}, {0, 2, 5}, {4, 2, 0}, {16, 32, 128}}) {
+  for (const auto& [rows, input, size] : {std::array{1, 1, 1},
+                                          {5, 3, 7},
+                                          {40, 4, 16},
+                                          {2, 8, 300},
+                                          {3, 0, 8},
+                                          {0, 2, 5},
+                                          {4, 2, 0},
+                                          {16, 32, 128},
+                                          {60, 64, 64}}) {
     SCOPED_TRACE(::testing::Message() << rows << ", " << input << ", " << size);
     check_forward(random({rows, input}), random({3 * size, size + input}), random({3 * size}), random({rows, size}),
                   random_state({rows, size}));
@@ -83,13 +122,21 @@ TEST_P(CudaLltmCell, ForwardAnyLayout) {
   }
 }
 
+// A single group is small enough for one kernel; several are not.
 TEST_P(CudaLltmCell, Backward) {
-  for (const auto& [rows, size] : {std::array{1, 1}, {5, 7}, {40, 16}, {2, 300}, {9, 8}}) {
+  for (const auto& [rows, size] : {std::array{1, 1}, {5, 7}, {40, 16}, {2, 300}}) {
     for (const int given : {1, 2, 3, 5, 6, 7}) {
-      SCOPED_TRACE(::testing::Message() << rows << ", " << size << ", gradients " << given);
-      check_backward(random({rows, 3 * size}), random_state({rows, size}), given & 1 ? random({rows, size}) : Tensor(),
-                     given & 2 ? random_state({rows, size}) : Tensor(),
-                     given & 4 ? random({rows, 3 * size}) : Tensor());
+      for (const bool grouped : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << rows << ", " << size << ", gradients " << given << ", " << grouped);
+        auto sizes = [&](int64_t columns) {
+          std::vector<int64_t> s{rows, columns};
+          if (grouped) s.insert(s.begin(), 2);
+          return s;
+        };
+        check_backward(random(sizes(3 * size)), random_state(sizes(size)), given & 1 ? random(sizes(size)) : Tensor(),
+                       given & 2 ? random_state(sizes(size)) : Tensor(),
+                       given & 4 ? random(sizes(3 * size)) : Tensor());
+      }
     }
   }
 }
@@ -102,6 +149,18 @@ TEST_P(CudaLltmCell, BackwardAnyLayout) {
                    lay(random({6, 48})));
     check_backward(lay(random({2, 6, 48})), lay(random_state({2, 6, 16})), lay(random({2, 6, 16})),
                    lay(random_state({2, 6, 16})), lay(random({2, 6, 48})));
+  }
+}
+
+TEST_P(CudaLltmCell, AllGradients) {
+  for (const auto& [rows, inputs, size] :
+       {std::array{1, 1, 1}, {5, 3, 7}, {16, 32, 128}, {3, 0, 8}, {9, 8, 16}, {33, 24, 8}, {2, 40, 300}}) {
+    check_gradients(rows, inputs, size, Layout::contiguous, {true, true, true, true, true});
+  }
+  for (const Layout layout : layouts) {
+    for (int only = 0; only < 5; ++only) {
+      check_gradients(6, 16, 8, layout, {only == 0, only == 1, only == 2, only == 3, only == 4});
+    }
   }
 }
 

@@ -28,6 +28,7 @@ constexpr int warpSize = 32;
 using SimtLine = std::source_location;
 
 // CUDA's own take mixed types too; these are the ones that kernels here call.
+inline int min(int a, int b) { return a < b ? a : b; }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 

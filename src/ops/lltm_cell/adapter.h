@@ -66,14 +66,11 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
 }
 
 template <class Run>
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor& grad_hy,
-                                                            const OptionalTensor& grad_cy,
-                                                            const OptionalTensor& grad_gates, const Tensor& gates,
-                                                            const OptionalTensor& input, const OptionalTensor& weight,
-                                                            const OptionalTensor& hx, const Tensor& cx,
-                                                            const c10::List<bool>& output_mask, Run run) {
-  const auto outputs =
-      core::allocate(backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
+    const std::array<core::Output, 5>& shapes, const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
+    const OptionalTensor& grad_gates, const Tensor& gates, const OptionalTensor& input, const OptionalTensor& weight,
+    const OptionalTensor& hx, const Tensor& cx, const c10::List<bool>& output_mask, Run run) {
+  const auto outputs = core::allocate(shapes);
   const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
   for (size_t o = 0; o < wanted.size(); ++o) {

@@ -101,7 +101,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cpu(const OptionalTe
     parallel_columns(p.rows.count, p.size,
                      [&](int64_t row, int64_t begin, int64_t end) { columns(p, row, begin, end); });
   };
-  return backward(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, run);
+  const auto outputs = backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask);
+  return backward(outputs, grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, run);
 }
 
 TORCH_LIBRARY_IMPL(cppcuda, CPU, m) {

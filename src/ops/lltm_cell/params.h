@@ -45,4 +45,27 @@ struct BackwardParams {
   int64_t size;
 };
 
+// A small cell as a whole, without groups. All contiguous.
+template <class T, class C>
+struct SmallForwardParams {
+  const T *input, *weight, *bias, *hx;
+  const C* cx;
+  T *hy, *gates;
+  C* cy;
+  int rows, inputs, size;
+};
+
+template <class T, class C>
+struct SmallBackwardParams {
+  const T* grad_hy;  // one of these two is there
+  const C* grad_cy;
+  const T* grad_gates;  // may be null
+  const T* gates;
+  const T *input, *weight, *hx;  // those that the wanted gradients read
+  const C* cx;
+  T *d_input, *d_weight, *d_bias, *d_hx;  // those that are wanted
+  C* d_cx;
+  int rows, inputs, size;
+};
+
 }  // namespace cppcuda::ops::lltm_cell

@@ -1,0 +1,51 @@
+#pragma once
+
+// Which cells take one kernel each way, and their grids: pure functions of the sizes.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/launch_shape.h"
+
+namespace cppcuda::ops::lltm_cell {
+
+// Of a cell without groups, all of it contiguous.
+struct CellSizes {
+  int64_t rows, inputs, size;
+
+  int64_t concatenated() const { return size + inputs; }
+};
+
+// Shared bytes of backward: the gradient of the gates, in the type of sums.
+inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
+  return cell.rows * 3 * cell.size * sum_bytes;
+}
+
+// Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work is an
+// estimate, not yet measured.
+inline bool is_small(const CellSizes& cell, int64_t sum_bytes) {
+  constexpr int64_t most_shared = 40 << 10, most_products = 1 << 21;
+  // Factor by factor: sizes may be anything.
+  return cell.rows > 0 && cell.size > 0 && cell.rows <= most_shared && cell.size <= most_shared &&
+         cell.inputs <= most_products && small_shared_bytes(cell, sum_bytes) <= most_shared &&
+         cell.rows * 3 * cell.size * cell.concatenated() <= most_products;
+}
+
+// Threads that share one element of the state in forward: neighbours read neighbouring weights.
+constexpr int small_lanes = 8;
+
+inline core::LaunchShape small_forward_launch(const CellSizes& cell) {
+  return core::stride_launch(cell.rows * cell.size, core::threads_per_block / small_lanes);
+}
+
+// width: values per access.
+inline core::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
+  // Every block computes all gradients of gates for itself: more blocks are more of that.
+  constexpr unsigned most_blocks = 64;
+  core::LaunchShape shape = core::stride_launch(3 * cell.size * cell.concatenated() / width);
+  shape.blocks = std::min(shape.blocks, most_blocks);
+  shape.shared_bytes = static_cast<unsigned>(small_shared_bytes(cell, sum_bytes));
+  return shape;
+}
+
+}  // namespace cppcuda::ops::lltm_cell
