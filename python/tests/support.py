@@ -1,7 +1,8 @@
-"""Parametrisation over the table, comparison with float64, and counting of kernels."""
+"""Parametrisation over the table, comparison with float64, counting of kernels, and modules that need a GPU."""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Callable, Iterable
@@ -118,3 +119,18 @@ def run_python(script: str, *args: object, **kwargs: Any) -> Any:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
+
+
+def require_gpu() -> None:
+    """Skips the module that calls it where there is none, or no CUDA kernels; CPPCUDA_REQUIRE_CUDA=1: an error."""
+    reason = (
+        "no GPU"
+        if not torch.cuda.is_available()
+        else "cppcuda was built without CUDA"
+        if not torch._C._dispatch_has_kernel_for_dispatch_key("cppcuda::trilinear", "CUDA")
+        else None
+    )
+    if reason and os.environ.get("CPPCUDA_REQUIRE_CUDA") == "1":
+        raise RuntimeError(reason)
+    if reason:
+        pytest.skip(reason, allow_module_level=True)

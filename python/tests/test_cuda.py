@@ -15,19 +15,10 @@ import cppcuda
 import pytest
 import torch
 from samples.trilinear import trilinear_reference
+from support import require_gpu
 from torch import Tensor
 
-REASON = (
-    "no GPU"
-    if not torch.cuda.is_available()
-    else "cppcuda was built without CUDA"
-    if not torch._C._dispatch_has_kernel_for_dispatch_key("cppcuda::trilinear", "CUDA")
-    else None
-)
-if REASON:
-    if os.environ.get("CPPCUDA_REQUIRE_CUDA") == "1":
-        raise RuntimeError(REASON)
-    pytest.skip(REASON, allow_module_level=True)
+require_gpu()
 
 CUDA = torch.device("cuda", 0)
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64

@@ -3,27 +3,15 @@ devices, no synchronisation, the same bits on every run. test_cuda.py goes deepe
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import torch
-from op_samples import OPS, OpEntry, Sample, computed
+from op_samples import OpEntry, Sample, computed
+from support import over_ops, require_gpu
 from torch import Tensor
 
-REASON = (
-    "no GPU"
-    if not torch.cuda.is_available()
-    else "cppcuda was built without CUDA"
-    if not torch._C._dispatch_has_kernel_for_dispatch_key("cppcuda::trilinear", "CUDA")
-    else None
-)
-if REASON:
-    if os.environ.get("CPPCUDA_REQUIRE_CUDA") == "1":
-        raise RuntimeError(REASON)
-    pytest.skip(REASON, allow_module_level=True)
-
-every_op = pytest.mark.parametrize("entry", OPS, ids=lambda e: e.name)
+require_gpu()
 
 
 def sample_of(entry: OpEntry, dtype: torch.dtype = torch.float32) -> Sample:
@@ -38,7 +26,7 @@ def assert_same_bits(actual: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> 
     assert all(torch.equal(a, b) for a, b in zip(actual, wanted, strict=True))
 
 
-@every_op
+@over_ops()
 def test_runs_on_the_current_stream(entry: OpEntry) -> None:
     """The inputs are there late, and on a side stream only: another stream would read NaN."""
     inputs = sample_of(entry)
@@ -54,7 +42,7 @@ def test_runs_on_the_current_stream(entry: OpEntry) -> None:
     assert_same_bits(actual, wanted)
 
 
-@every_op
+@over_ops()
 def test_no_synchronisation(entry: OpEntry) -> None:
     inputs = sample_of(entry)
     run(entry, inputs.args)  # loads the kernels
@@ -72,7 +60,7 @@ def test_no_synchronisation(entry: OpEntry) -> None:
     torch.cuda.synchronize()
 
 
-@every_op
+@over_ops()
 def test_cuda_graph(entry: OpEntry) -> None:
     static, fresh = sample_of(entry), sample_of(entry).map(lambda t: t.flip(0))
     side = torch.cuda.Stream()
@@ -91,7 +79,7 @@ def test_cuda_graph(entry: OpEntry) -> None:
     assert_same_bits(out, run(entry, static.args))
 
 
-@every_op
+@over_ops()
 def test_same_bits_on_every_run(entry: OpEntry) -> None:
     inputs = sample_of(entry)
     wanted = run(entry, inputs.args)
@@ -100,7 +88,7 @@ def test_same_bits_on_every_run(entry: OpEntry) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-@every_op
+@over_ops()
 def test_other_device_than_the_current_one(entry: OpEntry) -> None:
     inputs = sample_of(entry)
     elsewhere = inputs.map(lambda t: t.to("cuda:1"))
