@@ -515,12 +515,20 @@ unsigned ballot(unsigned mask, bool predicate, Line line) {
 
 uint64_t shuffle_bits(const Shuffle& call, uint64_t value, int argument) { return collective(call, value, argument); }
 
-void check_aligned(const char* what, const void* address, size_t bytes, Line line) {
-  if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return;
-  std::ostringstream os;
-  os << grid().current().name() << ": " << what << " in " << text(line) << " of " << bytes << " bytes at " << address
-     << ", which is not a multiple of that";
-  throw Error(os.str());
+void check_global(const char* what, const void* address, size_t bytes, Line line) {
+  auto refuse = [&](const std::string& why) {
+    std::ostringstream os;
+    os << grid().current().name() << ": " << what << " in " << text(line) << " of " << bytes << " bytes at " << address
+       << ", " << why;
+    throw Error(os.str());
+  };
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse("which is not a multiple of that");
+  auto after = allocations().upper_bound(const_cast<void*>(address));
+  if (after == allocations().begin()) refuse("which is not global memory");
+  const auto& [memory, size] = *--after;
+  if (static_cast<const char*>(address) + bytes > static_cast<const char*>(memory) + size) {
+    refuse("which is not global memory, or past the end of an allocation");
+  }
 }
 
 void* shared_memory() { return grid().shared(); }

@@ -339,6 +339,25 @@ TEST(Simt, AMisalignedVectorAccessIsAnErrorThatNamesTheThread) {
                   "thread (0, 0, 0) of block (0, 0, 0): __ldg in test_emulator.cpp:");
 }
 
+__global__ void store_with_hint_to_shared(float4* out) {
+  float4* shared = shared_memory<float4>();
+  __stwb(shared, float4{1, 2, 3, 4});
+  *out = *shared;
+}
+
+__global__ void load_with_hint(float* to, const float* from, int index) { *to = __ldcs(from + index); }
+
+TEST(Simt, AccessesWithAHintAreForGlobalMemory) {
+  Array<float4> out(1);
+  Array<float> to(1), from(3);
+  const simt::Launch one{.grid = 1, .block = 1, .shared_bytes = sizeof(float4)};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(store_with_hint_to_shared, one, out.get()); }),
+                  "which is not global memory");
+  EXPECT_EQ(error_of([&] { simt::launch(load_with_hint, one, to.get(), from.get(), 2); }), "no error");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(load_with_hint, one, to.get(), from.get(), 3); }),
+                  "past the end of an allocation");
+}
+
 __global__ void access(float* memory, int index) { memory[index] = 1; }
 __global__ void access_as_vector(float* memory, int index) {
   *reinterpret_cast<float4*>(memory + index) = {1, 2, 3, 4};

@@ -18,7 +18,7 @@ __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
-// Of memory that no other thread reads: it need not stay in a cache.
+// Of global memory that no other thread reads: it need not stay in a cache.
 template <int N, class T>
 __device__ Pack<T, N> load_once(const T* from) {
   if constexpr (sizeof(Pack<T, N>) == 16) {
@@ -28,6 +28,7 @@ __device__ Pack<T, N> load_once(const T* from) {
   }
 }
 
+// To global memory.
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof(pack) == 16) {

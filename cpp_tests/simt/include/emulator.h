@@ -58,7 +58,8 @@ void sync_threads(Line line);
 void sync_warp(unsigned mask, Line line);
 void sync_grid(Line line);
 unsigned ballot(unsigned mask, bool predicate, Line line);
-void check_aligned(const char* what, const void* address, size_t bytes, Line line);
+// An access through an instruction that is for global memory only: aligned, and within an allocation.
+void check_global(const char* what, const void* address, size_t bytes, Line line);
 
 // The block's dynamic shared memory.
 void* shared_memory();

@@ -80,15 +80,16 @@ SIMT_SHUFFLES(__nv_bfloat16)
 SIMT_SHUFFLES(__nv_bfloat162)
 #undef SIMT_SHUFFLES
 
-// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here.
+// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here, but these
+// instructions reach global memory only.
 #define SIMT_LOAD(name, T)                                            \
   inline T name(const T* from, SimtLine line = SimtLine::current()) { \
-    cppcuda::simt::check_aligned(#name, from, sizeof(T), line);       \
+    cppcuda::simt::check_global(#name, from, sizeof(T), line);        \
     return *from;                                                     \
   }
 #define SIMT_STORE(name, T)                                               \
   inline void name(T* to, T value, SimtLine line = SimtLine::current()) { \
-    cppcuda::simt::check_aligned(#name, to, sizeof(T), line);             \
+    cppcuda::simt::check_global(#name, to, sizeof(T), line);              \
     *to = value;                                                          \
   }
 #define SIMT_ACCESS(T) \

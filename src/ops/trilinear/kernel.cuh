@@ -129,7 +129,7 @@ struct Tile {
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         const unsigned i = first + u * blockDim.x;
-        if (i < chunks) core::store(to + (i + i / row_chunks) * N, pack[u]);
+        if (i < chunks) reinterpret_cast<core::Pack<T, N>*>(to)[i + i / row_chunks] = pack[u];
       }
     }
   }
