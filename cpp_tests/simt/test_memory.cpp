@@ -1,6 +1,7 @@
 // What operators allocate on the device: their outputs, nothing else. On a GPU test_cuda.py asks torch's allocator.
 
 #include <cppcuda/cppcuda.h>
+#include <dlfcn.h>
 
 #include "cuda/cuda_testing.h"
 #include "emulator.h"
@@ -19,6 +20,9 @@ size_t allocated(F call) {
   call();
   return allocation_count() - before;
 }
+
+// With torch's own CUDA kernels in the process the tests would not run the emulator's.
+TEST(Device, IsTheEmulatorAlone) { EXPECT_EQ(dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD), nullptr); }
 
 TEST(DeviceMemory, ElementwiseOps) {
   const at::NoGradGuard no_grad;
