@@ -240,7 +240,9 @@ def upsample_bilinear2d(
         height, width = _two_sizes(size)
         # While torch.jit.trace runs, sizes of tensors are tensors.
         if not torch.jit.is_scripting() and (isinstance(height, Tensor) or isinstance(width, Tensor)):  # type: ignore[attr-defined]
-            return _upsample_to(input, torch.as_tensor(height), torch.as_tensor(width), coordinate_transformation_mode)
+            # as_tensor of a tensor would do nothing, but warn that it makes a constant.
+            height, width = (s if isinstance(s, Tensor) else torch.as_tensor(s) for s in (height, width))
+            return _upsample_to(input, height, width, coordinate_transformation_mode)
         return torch.ops.cppcuda.upsample_bilinear2d(input, [height, width], coordinate_transformation_mode, None, None)
     assert scale_factor is not None
     scale_h, scale_w = _two_scales(scale_factor)
