@@ -134,3 +134,24 @@ def require_gpu() -> None:
         raise RuntimeError(reason)
     if reason:
         pytest.skip(reason, allow_module_level=True)
+
+
+def spin() -> None:
+    """Keeps the current CUDA stream busy for some tenths of a second."""
+    torch.cuda._sleep(300_000_000)
+
+
+def assert_asynchronous(call: Callable[[], Any]) -> None:
+    """That a call, whose kernels are loaded, does not wait for the GPU."""
+    torch.cuda.synchronize()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        spin()
+        call()
+        done = torch.cuda.Event()
+        done.record()
+        assert not done.query(), "a call waited for the GPU"
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    torch.cuda.synchronize()

@@ -15,7 +15,7 @@ import cppcuda
 import pytest
 import torch
 from samples.trilinear import trilinear_reference
-from support import require_gpu
+from support import assert_asynchronous, require_gpu, spin
 from torch import Tensor
 
 require_gpu()
@@ -331,11 +331,6 @@ def test_one_row_of_more_than_2_to_31_elements() -> None:
 # ---------------------------------------------------------------- streams, graphs, devices
 
 
-def spin() -> None:
-    """Keeps the current stream busy for some tenths of a second."""
-    torch.cuda._sleep(300_000_000)
-
-
 @pytest.mark.parametrize("features", [3, 64])
 def test_runs_on_the_current_stream(features: int) -> None:
     """The inputs are ready on a side stream only, and late: another stream would read what was there before."""
@@ -366,18 +361,7 @@ def test_no_synchronisation() -> None:
 
     for _ in range(2):  # loads the kernels, fills the allocator's cache
         all_orders()
-    torch.cuda.synchronize()
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        spin()
-        all_orders()
-        done = torch.cuda.Event()
-        done.record()
-        assert not done.query(), "a call waited for the GPU"
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
-    torch.cuda.synchronize()
+    assert_asynchronous(all_orders)
 
 
 @pytest.mark.parametrize("features", [3, 64])

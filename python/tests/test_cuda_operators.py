@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from op_samples import OpEntry, Sample, computed
-from support import over_ops, require_gpu
+from support import assert_asynchronous, over_ops, require_gpu, spin
 from torch import Tensor
 
 require_gpu()
@@ -34,7 +34,7 @@ def test_runs_on_the_current_stream(entry: OpEntry) -> None:
     late = inputs.map(lambda t: torch.full_like(t, torch.nan))
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
-        torch.cuda._sleep(100_000_000)
+        spin()
         for t, value in zip(late.tensors, inputs.tensors, strict=True):
             t.copy_(value)
         actual = run(entry, late.args)
@@ -46,18 +46,7 @@ def test_runs_on_the_current_stream(entry: OpEntry) -> None:
 def test_no_synchronisation(entry: OpEntry) -> None:
     inputs = sample_of(entry)
     run(entry, inputs.args)  # loads the kernels
-    torch.cuda.synchronize()
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        torch.cuda._sleep(100_000_000)
-        run(entry, inputs.args)
-        done = torch.cuda.Event()
-        done.record()
-        assert not done.query(), "the call waited for the GPU"
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
-    torch.cuda.synchronize()
+    assert_asynchronous(lambda: run(entry, inputs.args))
 
 
 @over_ops()
