@@ -1,4 +1,4 @@
-"""What every GPU benchmark needs: the machine's record, fair timing, and the stream kernel that is the roofline.
+"""What every GPU benchmark needs: fair timing, and the stream kernel that is the roofline.
 
 A sample is a number of calls between two CUDA events. The GPU spins while the host queues them, so a sample holds
 GPU time only, also of calls that cost the host more than the GPU. Contestants take turns within a round, so that a
@@ -9,14 +9,9 @@ Without a GPU the same code runs on the CPU, Triton's kernels interpreted: that 
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,40 +22,6 @@ import triton.language as tl
 # The start of a sample: the host has this long per call, measured, times a reserve.
 _SPIN_RESERVE = 1.5
 _SPIN_CYCLES_PER_SECOND = 2e9
-
-
-def _output_of(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on, read from the machine."""
-    record: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        # A copy of the files alone does not know its commit.
-        "commit": os.environ.get("CPPCUDA_COMMIT") or _output_of("git", "rev-parse", "HEAD").strip() or None,
-        "uncommitted_changes": bool(_output_of("git", "status", "--porcelain", "--untracked-files=no").strip()),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "cuda": torch.version.cuda,
-        "python": platform.python_version(),
-        "gpu": None,
-    }
-    if torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(0)
-        query = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-        record |= {
-            "gpu": properties.name,
-            "capability": f"{properties.major}.{properties.minor}",
-            "multiprocessors": properties.multi_processor_count,
-            "memory_bytes": properties.total_memory,
-            "l2_bytes": properties.L2_cache_size,
-            "driver": query.splitlines()[0].strip() if query else None,
-        }
-    return record
 
 
 @dataclass

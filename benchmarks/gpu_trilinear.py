@@ -32,44 +32,22 @@ if not torch.cuda.is_available():
 
 import cppcuda.functional
 import torch._functorch.config as functorch_config
-from gpu_timing import Contestant, Samples, Stream, StreamConfig, copy_rate, machine, measure, mix
+import triton
+from gpu_timing import Contestant, Samples, Stream, StreamConfig, copy_rate, measure, mix
+from machine import machine
+from peers import trilinear_bmm, trilinear_corners, trilinear_sum
 from torch import Tensor
 from tqdm import tqdm
 
 Function = Callable[[Tensor, Tensor], Tensor]
 
 
-def _factors(points: Tensor, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor], ...]:
-    """For each axis the factors of the near and the far side, [N, 1] each."""
-    far = (points + 1) / 2
-    return tuple((1 - t.to(dtype), t.to(dtype)) for t in far.unsqueeze(-1).unbind(1))
-
-
-def plain_corners(feats: Tensor, points: Tensor) -> Tensor:
-    """As one writes it down, corner by corner; no tensor is larger than the output."""
-    (u0, u1), (v0, v1), (w0, w1) = _factors(points, feats.dtype)
-    a, b, c, d = v0 * w0, v0 * w1, v1 * w0, v1 * w1
-    x = feats.unbind(1)
-    return u0 * (a * x[0] + b * x[1] + c * x[2] + d * x[3]) + u1 * (a * x[4] + b * x[5] + c * x[6] + d * x[7])
-
-
-def _weights(points: Tensor, dtype: torch.dtype) -> Tensor:
-    """[N, 8]"""
-    far = (points + 1) / 2
-    x, y, z = torch.stack([1 - far, far], -1).unbind(1)
-    return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1).to(dtype)
-
-
-def plain_sum(feats: Tensor, points: Tensor) -> Tensor:
-    return (_weights(points, feats.dtype).unsqueeze(-1) * feats).sum(1)
-
-
-def plain_bmm(feats: Tensor, points: Tensor) -> Tensor:
-    return torch.bmm(_weights(points, feats.dtype).unsqueeze(1), feats).squeeze(1)
-
-
-EAGER: dict[str, Function] = {"eager corners": plain_corners, "eager sum": plain_sum, "eager bmm": plain_bmm}
-COMPILED: dict[str, Function] = {"compile corners": plain_corners, "compile sum": plain_sum}
+EAGER: dict[str, Function] = {
+    "eager corners": trilinear_corners,
+    "eager sum": trilinear_sum,
+    "eager bmm": trilinear_bmm,
+}
+COMPILED: dict[str, Function] = {"compile corners": trilinear_corners, "compile sum": trilinear_sum}
 
 
 @dataclass(frozen=True)
@@ -151,10 +129,10 @@ def _expected(mode: str, inputs: tuple[Tensor, Tensor, Tensor], rows: Tensor) ->
     """In float64, for some rows."""
     feats, points, grad = (t.detach()[rows].double() for t in inputs)
     if mode == "forward":
-        return [plain_sum(feats, points)]
+        return [trilinear_sum(feats, points)]
     wanted = [t.requires_grad_(like.requires_grad) for t, like in zip((feats, points), inputs, strict=False)]
     wanted = [t for t in wanted if t.requires_grad]
-    return list(torch.autograd.grad(plain_sum(feats, points), wanted, grad))
+    return list(torch.autograd.grad(trilinear_sum(feats, points), wanted, grad))
 
 
 def _check(name: str, case: Case, result: Any, expected: list[Tensor], rows: Tensor) -> None:
@@ -377,7 +355,7 @@ def main() -> None:
     even = Stream(1, 1, gib, 2, device)
     even_rates = even.tune(device, rounds=5)
     result: dict[str, Any] = {
-        "machine": machine(),
+        "machine": machine() | {"triton": triton.__version__},
         "rounds": args.rounds,
         "copy_bytes_per_second": copy,
         "stream_1_to_1_bytes_per_second": even_rates,

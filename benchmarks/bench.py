@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Every operator beside plain torch, torch.compile, the closest built-in and the memory roofline.
+
+    benchmarks/bench.py [--quick] [--out DIR] [--case PATTERN]          see scripts/bench
+    benchmarks/bench.py --device cuda --json FILE                       a few large cases on the GPU
+
+Results are compared before they are timed; a wrong one ends the run. Backward is torch.autograd.grad on a graph that
+was recorded before. Where outputs are large, page faults decide, so there are regimes, with a process each:
+
+    default   outputs are allocated in the call
+    thp       the same with THP_MEM_ALLOC_ENABLE=1: torch's own memory is huge pages too
+    reused    the same with a malloc that keeps what was freed: outputs lie in memory that was touched
+    out       into an existing output, where the operator can
+
+"stream" moves the operator's bytes and computes nothing (stream.cpp), for working sets of twice the last-level cache
+and more: its ratio is the fraction of the roofline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from cases import Case, Contestant, Tensors, cases, gpu_cases
+from machine import caches, machine
+from stream import PREFETCH, Stream
+from targets import STREAM, evaluate, of_case
+from timing import Samples, kept, measure, ratio, summary
+
+# What a process of the regime has in its environment.
+ENVIRONMENT: dict[str, dict[str, str]] = {
+    "default": {},
+    "thp": {"THP_MEM_ALLOC_ENABLE": "1"},
+    "reused": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)},
+}
+# Of the largest value.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+def process_of(case: Case) -> str:
+    return "default" if case.regime == "out" else case.regime
+
+
+def as_tuple(result: Any) -> Tensors:
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+def compare(name: str, results: Tensors, expected: Tensors) -> None:
+    """By pieces, so that temporary results stay in cache."""
+    assert len(results) == len(expected), f"{name}: {len(results)} results, expected {len(expected)}"
+    for got, want in zip(results, expected, strict=True):
+        assert got.shape == want.shape, f"{name}: shape {list(got.shape)}, expected {list(want.shape)}"
+        rows = max(1, len(want) * 2**20 // max(1, want.numel()))
+        tolerance = max(TOLERANCE[got.dtype], TOLERANCE[want.dtype])
+        for some, wanted in zip(got.detach().split(rows), want.detach().split(rows), strict=True):
+            torch.testing.assert_close(
+                some,
+                wanted,
+                rtol=tolerance,
+                atol=tolerance * float(wanted.abs().max()),
+                check_dtype=False,
+                msg=lambda text: f"{name} differs from cppcuda: {text}",
+            )
+
+
+def call_of(
+    contestant: Contestant, mode: str, inputs: Tensors, grads: Tensors | None
+) -> tuple[Callable[[], Any], Tensors]:
+    """What is timed, and the gradients of its outputs: those that are given, else new ones."""
+    inputs = contestant.prepare(*inputs)
+    if mode == "forward":
+        return partial(contestant.call, *inputs), ()
+    leaves = tuple(t.detach().requires_grad_() for t in inputs)
+    outputs = as_tuple(contestant.call(*leaves))
+    grads = grads or tuple(torch.cos(t.detach()) for t in outputs)
+    if mode == "backward":
+        return partial(torch.autograd.grad, outputs, leaves, grads, retain_graph=True), grads
+    return lambda: torch.autograd.grad(as_tuple(contestant.call(*leaves)), leaves, grads), grads
+
+
+def compiled(contestant: Contestant, threads: int) -> Contestant:
+    torch._dynamo.reset()
+    inductor_config.cpp.threads = threads  # of what is compiled, also when it comes out of a cache
+    return Contestant(torch.compile(contestant.call, dynamic=False), contestant.prepare)
+
+
+def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+    threads = 1 if case.threads == "one" else len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    inputs = case.inputs(device)
+    contestants = dict(case.contestants)
+    if case.plain and options.compile:
+        contestants["torch.compile"] = compiled(case.plain, threads)
+    if options.quick:
+        wanted = {"cppcuda", *of_case(case.key)}
+        contestants = {name: c for name, c in contestants.items() if name in wanted or not c.comparable}
+
+    calls: dict[str, Callable[[], Any]] = {}
+    failed: dict[str, str] = {}
+    grads: Tensors | None = None
+    expected: Tensors = ()
+    for name, contestant in contestants.items():
+        try:
+            calls[name], new_grads = call_of(contestant, case.mode, inputs, grads)
+            results = as_tuple(calls[name]())
+        except Exception as error:
+            if name == "cppcuda":
+                raise
+            # A peer that cannot do it is reported; one that is wrong is an error.
+            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+            calls.pop(name, None)
+            continue
+        if case.mode != "forward":
+            results = contestant.restore(*results)
+        if name == "cppcuda":
+            grads, expected = new_grads, results
+        elif contestant.comparable:
+            compare(f"{case.name}: {name}", results, expected)
+        del results
+    del expected
+
+    # The roofline is memory's: not of what the caches hold.
+    stream = None
+    if device.type == "cpu" and case.bytes and sum(case.bytes) >= 2 * max(caches().values(), default=0):
+        stream = Stream(*case.bytes)
+        calls |= {f"{STREAM} {ahead}": stream.call(ahead, threads) for ahead in PREFETCH}
+    synchronize: Callable[[], Any] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    samples = measure(calls, rounds=options.rounds, budget=options.budget, synchronize=synchronize)
+    if stream and case.bytes:
+        tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
+        best = min(tried, key=lambda s: statistics.median(s.seconds[i] for i in kept(s.switches)))
+        samples[STREAM] = best.scaled(sum(case.bytes) / stream.bytes)
+    return record(case, contestants, samples, failed)
+
+
+def record(
+    case: Case, contestants: dict[str, Contestant], samples: dict[str, Samples], failed: dict[str, str]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {**case.key, "bytes": case.bytes, "contestants": {}, "failed": failed}
+    row["targeted"] = bool(of_case(case.key))
+    for name, values in samples.items():
+        row["contestants"][name] = summary(values)
+        if name != "cppcuda" and (name == STREAM or contestants[name].comparable):
+            median, quartiles = ratio(values, samples["cppcuda"])
+            row["contestants"][name] |= {"ratio": median, "ratio_quartiles": quartiles}
+    return row
+
+
+def spelled(seconds: float) -> str:
+    scale, unit = next((s, u) for s, u in ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (0, "ns")) if seconds >= s)
+    return f"{seconds / (scale or 1e-9):.3g} {unit}"
+
+
+def header(width: int) -> str:
+    return f"{'':{width}}  {'':16}{'min':>9}{'median':>9}  {'quartiles':<20}time / cppcuda's (quartiles)"
+
+
+def lines(row: dict[str, Any], width: int) -> Iterator[str]:
+    """The row of the table: a line for each contestant."""
+    title = row["name"]
+    for name, c in row["contestants"].items():
+        low, high = map(spelled, c["quartiles"])
+        text = f"{title:{width}}  {name:16}{spelled(c['min']):>9}{spelled(c['median']):>9}  {low + ' to ' + high:<20}"
+        if "ratio" in c:
+            low, high = (f"{q:.2f}" for q in c["ratio_quartiles"])
+            text += f"{c['ratio']:.2f} ({low} to {high})" + ", of the roofline" * (name == STREAM)
+        if c["kept_though_preempted"]:
+            text += f"  {c['kept_though_preempted']} of {c['kept']} samples preempted"
+        yield text.rstrip()
+        title = ""
+    for name, error in row["failed"].items():
+        yield f"{title:{width}}  {name:16}FAILED: {error}"
+
+
+def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
+    for t in targets:
+        verdict = "holds" if t["holds"] else "MISSED"
+        against = "the roofline" if t["against"] == STREAM else t["against"]
+        yield f"{t['target']:48}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:8}{t['case']}"
+
+
+def selected(options: argparse.Namespace) -> list[Case]:
+    chosen = list(gpu_cases() if options.device == "cuda" else cases())
+    if options.quick:
+        chosen = [c for c in chosen if of_case(c.key)]
+    return [c for c in chosen if re.search(options.case, c.name)]
+
+
+def work(options: argparse.Namespace) -> None:
+    """A process of one regime: JSON lines on stdout, the machine first."""
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    # The graph is kept from call to call, which buffers that are given away do not allow.
+    functorch_config.donated_buffer = False
+    print(json.dumps(machine() | {"threads": torch.get_num_threads()}), file=stdout, flush=True)
+    mine = [c for c in selected(options) if process_of(c) == options.worker]
+    for i, case in enumerate(mine, 1):
+        print(f"{options.worker} {i}/{len(mine)}: {case.name}", file=sys.stderr, flush=True)
+        print(json.dumps(run(case, torch.device(options.device), options)), file=stdout, flush=True)
+
+
+def results_of(regime: str) -> Iterator[dict[str, Any]]:
+    ours = {name for variables in ENVIRONMENT.values() for name in variables}
+    environment = {k: v for k, v in os.environ.items() if k not in ours} | ENVIRONMENT[regime]
+    command = [sys.executable, __file__, *sys.argv[1:], "--worker", regime]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield from map(json.loads, process.stdout)
+    if process.returncode:
+        sys.exit(f"the process of regime {regime} failed with status {process.returncode}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the cases of the targets only")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for bench.json and the pictures")
+    parser.add_argument("--json", type=Path, help="write this file only, and no pictures")
+    parser.add_argument("--case", default="", metavar="PATTERN", help="a regular expression: cases whose name has it")
+    parser.add_argument("--rounds", type=int, help="calm samples wanted of each contestant (default: 15, quick 9)")
+    parser.add_argument("--budget", type=float, help="seconds after which a case has no further round")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
+    parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.rounds = options.rounds or (9 if options.quick else 15)
+    options.compile = options.device == "cpu" and not options.no_compile
+    options.budget = options.budget or (1.5 if options.quick else 5)
+    if options.worker:
+        work(options)
+        return
+
+    chosen = selected(options)
+    if not chosen:
+        sys.exit(f"no case has {options.case!r} in its name")
+    width = max(len(c.name) for c in chosen)
+    result: dict[str, Any] = {"options": {k: str(v) for k, v in vars(options).items()}, "rows": [], "targets": []}
+    print(header(width))
+    for regime in filter({process_of(c) for c in chosen}.__contains__, ENVIRONMENT):
+        records = results_of(regime)
+        result.setdefault("machine", next(records))
+        for row in records:
+            result["rows"].append(row)
+            print(*lines(row, width), sep="\n", flush=True)
+
+    about = result["machine"]
+    print(f"\n{about['gpu'] if options.device == 'cuda' else about['cpu']}, {about['threads']} threads,", end=" ")
+    print(
+        f"load average {about['load_average']:.1f} at the start, torch {about['torch']} ({about['cpu_capability']}),",
+        end=" ",
+    )
+    print(f"cppcuda {about['cppcuda']}, commit {about['commit']}" + " with changes" * about["uncommitted_changes"])
+    if options.device == "cpu":
+        result["targets"] = evaluate(result["rows"])
+        print("\nTargets, for two cores; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
+    path = options.json or options.out / "bench.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    if not options.json:
+        from plots import draw
+
+        draw(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

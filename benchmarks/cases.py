@@ -1,0 +1,232 @@
+"""What is measured: the operators, their inputs and their peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import cppcuda
+import peers
+import torch
+import torch.nn.functional as F
+from targets import SIZES
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+
+
+def as_they_are(*tensors: Tensor) -> Tensors:
+    return tensors
+
+
+@dataclass(frozen=True)
+class Contestant:
+    call: Callable[..., Any]
+    prepare: Callable[..., Tensors] = as_they_are  # the inputs in its own form, before time is taken
+    restore: Callable[..., Tensors] = as_they_are  # gradients of those as gradients of the inputs
+    comparable: bool = True  # False: it computes something else, and is there for scale
+
+
+@dataclass(frozen=True)
+class Case:
+    op: str
+    mode: str  # forward, backward (of a recorded graph), both
+    size: str
+    elements: int
+    inputs: Callable[[torch.device], Tensors]
+    contestants: dict[str, Contestant]  # "cppcuda" is the one that the others are peers of
+    plain: Contestant | None = None  # what torch.compile gets
+    bytes: tuple[int, int] | None = None  # read and written at least, where memory is the bound
+    dtype: str = "float32"
+    layout: str = "contiguous"
+    regime: str = "default"
+    threads: str = "all"
+    key: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = ("op", "mode", "size", "elements", "dtype", "layout", "regime", "threads")
+        key: dict[str, Any] = {name: getattr(self, name) for name in names}
+        name = " ".join(v for k, v in key.items() if k != "elements" and v not in ("contiguous", "all"))
+        object.__setattr__(self, "key", {"name": name + " thread" * (self.threads == "one"), **key})
+
+    @property
+    def name(self) -> str:
+        return str(self.key["name"])
+
+
+def noise(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Tensor:
+    """Random numbers, repeated where they are many: making them takes longer than most operators."""
+    numel = torch.Size(shape).numel()
+    base = torch.randn(min(numel, 2**20 + 7), device=device).to(dtype)
+    return base.repeat(-(-numel // base.numel()))[:numel].view(shape)
+
+
+def _into(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Contestant:
+    """function(x, out), with an `out` of its own that is NaN first, so that what does not write is found."""
+
+    def prepare(x: Tensor) -> Tensors:
+        x = x if dtype is None else x.to(dtype)
+        return x, torch.full_like(x, torch.nan)
+
+    return Contestant(function, prepare)
+
+
+def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **where: Any) -> Case:
+    dtype: torch.dtype = getattr(torch, where.get("dtype", "float32"))
+    ours: Callable[..., Tensor] = getattr(cppcuda.functional, op)
+    eager: str = {"sigmoid": "torch.sigmoid", "quick_gelu": "eager"}[op]
+    plain: Any = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
+    plain_into: Any = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu_into}[op]
+
+    def inputs(device: torch.device) -> Tensors:
+        if layout == "strided":
+            return (noise(2 * elements, dtype=dtype, device=device)[::2],)
+        if layout == "channels_last":
+            images = noise(elements // 2**14, 16, 32, 32, dtype=dtype, device=device)
+            return (images.to(memory_format=torch.channels_last),)
+        return (noise(elements, dtype=dtype, device=device),)
+
+    if where.get("regime") == "out":
+        contestants = {"cppcuda": _into(lambda x, out: ours(x, out=out))}
+        contestants[eager] = _into(lambda x, out: plain_into(x, out=out))
+        if dtype.itemsize == 2:
+            contestants["cppcuda float32"] = _into(lambda x, out: ours(x, out=out), torch.float32)
+        compiled = _into(lambda x, out: out.copy_(plain(x)))
+    else:
+        contestants = {"cppcuda": Contestant(ours), eager: Contestant(plain)}
+        compiled = Contestant(plain)
+    size = elements * dtype.itemsize
+    # A cache line of a strided input is read whole.
+    moved = None if layout == "strided" else ((1 if mode == "forward" else 2) * size, size)
+    power = f"2^{elements.bit_length() - 1}"
+    return Case(op, mode, power, elements, inputs, contestants, compiled, moved, layout=layout, **where)
+
+
+def trilinear(mode: str, features: int, **where: Any) -> Case:
+    rows, dtype = 65536, getattr(torch, where.get("dtype", "float32"))
+
+    def inputs(device: torch.device) -> Tensors:
+        points = torch.rand(rows, 3, device=device).to(dtype) * 2 - 1
+        return noise(rows, 8, features, dtype=dtype, device=device), points
+
+    contestants = {
+        "cppcuda": Contestant(cppcuda.functional.trilinear),
+        "eager": Contestant(peers.trilinear),
+        "eager factored": Contestant(peers.trilinear_corners),
+        "eager bmm": Contestant(peers.trilinear_bmm),
+        "F.grid_sample": Contestant(peers.grid_sample, peers.volume_of, peers.feats_of),
+    }
+    if dtype in (torch.bfloat16, torch.float16):
+        del contestants["F.grid_sample"]  # it has no 16-bit types on the CPU, or rounds positions to them
+    values, points = rows * features * dtype.itemsize, rows * 3 * dtype.itemsize
+    moved = (8 * values + points, values) if mode == "forward" else (9 * values + points, 8 * values + points)
+    size, plain = f"{rows}x{features}", Contestant(peers.trilinear)
+    return Case("trilinear", mode, size, rows * features, inputs, contestants, plain, moved, **where)
+
+
+def upsample(mode: str, layout: str = "contiguous", **where: Any) -> Case:
+    shape, dtype = (8, 64, 128, 128), getattr(torch, where.get("dtype", "float32"))
+
+    def inputs(device: torch.device) -> Tensors:
+        images = noise(*shape, dtype=dtype, device=device)
+        return (images.to(memory_format=torch.channels_last) if layout == "channels_last" else images,)
+
+    def builtin(x: Tensor) -> Tensor:
+        return F.interpolate(x, size=(256, 256), mode="bilinear", align_corners=False)
+
+    ours = Contestant(lambda x: cppcuda.functional.upsample_bilinear2d(x, (256, 256)))
+    contestants = {"cppcuda": ours, "F.interpolate": Contestant(builtin)}
+    size = torch.Size(shape).numel() * dtype.itemsize
+    moved = (size, 4 * size) if mode == "forward" else (4 * size, size)
+    name, elements = "x".join(map(str, shape)), torch.Size(shape).numel()
+    plain = Contestant(builtin)
+    op = "upsample_bilinear2d"
+    return Case(op, mode, name, elements, inputs, contestants, plain, moved, layout=layout, **where)
+
+
+def asymmetric(mode: str) -> Case:
+    def ours(x: Tensor) -> Tensor:
+        return cppcuda.functional.upsample_bilinear2d(x, (256, 256), coordinate_transformation_mode="asymmetric")
+
+    def inputs(device: torch.device) -> Tensors:
+        return (noise(8, 64, 128, 128, device=device),)
+
+    plain = Contestant(peers.upsample_asymmetric)
+    contestants = {"cppcuda": Contestant(ours), "eager": plain}
+    return Case("upsample_asymmetric", mode, "8x64x128x128", 2**23, inputs, contestants, plain)
+
+
+def lltm(mode: str, batch: int, inputs: int, state: int, **where: Any) -> Case:
+    def make(device: torch.device) -> Tensors:
+        shapes = ((batch, inputs), (3 * state, state + inputs), (3 * state,), (batch, state), (batch, state))
+        return tuple(noise(*s, device=device) * (state + inputs) ** -0.5 for s in shapes)
+
+    def lstm_inputs(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> Tensors:
+        shapes = ((4 * state, inputs), (4 * state, state), (4 * state,))
+        return input, hx, cx, *(noise(*s, device=input.device) for s in shapes)
+
+    def lstm_cell(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor) -> Tensors:
+        return torch.lstm_cell(x, (h, c), w_ih, w_hh, b, b)
+
+    plain = Contestant(peers.lltm_cell)
+    contestants = {
+        "cppcuda": Contestant(cppcuda.functional.lltm_cell),
+        "eager": plain,
+        "nn.LSTMCell": Contestant(lstm_cell, lstm_inputs, comparable=False),
+    }
+    size = f"{batch}/{inputs}/{state}"
+    return Case("lltm_cell", mode, size, batch * state, make, contestants, plain, **where)
+
+
+def cases() -> Iterator[Case]:
+    """On the CPU."""
+    ops, modes = ("sigmoid", "quick_gelu"), ("forward", "backward")
+    large = SIZES[-4:]
+    for op in ops:
+        for mode, elements in product(modes, SIZES):
+            yield activation(op, mode, elements)
+        for mode, elements in product(modes, large):
+            yield activation(op, mode, elements, regime="thp")
+        for elements in SIZES:
+            yield activation(op, "forward", elements, regime="out")
+        for mode, elements in product(modes, (2**14, 2**20, 2**26)):
+            yield activation(op, mode, elements, threads="one")
+        for dtype, last in (("bfloat16", 2**26), ("float16", 2**26), ("float64", 2**25)):
+            for mode, elements in product(modes, (2**10, 2**20, last)):
+                yield activation(op, mode, elements, dtype=dtype)
+            yield activation(op, "forward", last, dtype=dtype, regime="out")
+            yield activation(op, "forward", last, dtype=dtype, regime="thp")
+        for layout, elements in product(("channels_last", "strided"), (2**20, 2**24)):
+            yield activation(op, "forward", elements, layout)
+        yield activation(op, "both", 64)
+    for mode in modes:
+        for features in (1, 7, 8, 32, 256):
+            yield trilinear(mode, features)
+        for regime in ("thp", "reused"):
+            yield trilinear(mode, 256, regime=regime)
+        yield trilinear(mode, 256, threads="one")
+        for dtype in ("bfloat16", "float16", "float64"):
+            yield trilinear(mode, 32, dtype=dtype)
+        for layout in ("contiguous", "channels_last"):
+            for regime in ("default", "thp", "reused"):
+                yield upsample(mode, layout, regime=regime)
+            yield upsample(mode, layout, threads="one")
+            yield upsample(mode, layout, dtype="bfloat16")
+        yield asymmetric(mode)
+    for mode in (*modes, "both"):
+        yield lltm(mode, 16, 32, 128)
+        yield lltm(mode, 512, 512, 512)
+
+
+def gpu_cases() -> Iterator[Case]:
+    """The sizes that the originals of these operators are measured with, and those of networks."""
+    for mode in ("forward", "backward"):
+        yield trilinear(mode, 256)
+        yield lltm(mode, 16, 32, 128)
+        yield activation("quick_gelu", mode, 2**25)
+        yield activation("sigmoid", mode, 2**25)
+        yield upsample(mode)
+        yield upsample(mode, "channels_last")
+        yield asymmetric(mode)
