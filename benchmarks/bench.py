@@ -25,6 +25,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -192,6 +193,14 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{t['target']:48}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:8}{t['case']}"
 
 
+def described(about: dict[str, Any], device: str) -> str:
+    commit = (about["commit"] or "unknown")[:10] + " with changes" * about["uncommitted_changes"]
+    return (
+        f"{about['gpu' if device == 'cuda' else 'cpu']}, {about['threads']} threads, {about['cpu_capability']}, "
+        f"load average {about['load_average']:.1f} at the start; torch {about['torch']}, commit {commit}"
+    )
+
+
 def selected(options: argparse.Namespace) -> list[Case]:
     chosen = list(gpu_cases() if options.device == "cuda" else cases())
     if options.quick:
@@ -207,8 +216,10 @@ def work(options: argparse.Namespace) -> None:
     print(json.dumps(machine() | {"threads": torch.get_num_threads()}), file=stdout, flush=True)
     mine = [c for c in selected(options) if process_of(c) == options.worker]
     for i, case in enumerate(mine, 1):
-        print(f"{options.worker} {i}/{len(mine)}: {case.name}", file=sys.stderr, flush=True)
+        start = time.perf_counter()
+        print(f"{options.worker} {i}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
         print(json.dumps(run(case, torch.device(options.device), options)), file=stdout, flush=True)
+        print(f"({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
 
 
 def results_of(regime: str) -> Iterator[dict[str, Any]]:
@@ -235,8 +246,9 @@ def main() -> None:
     parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = options.rounds or (9 if options.quick else 15)
+    if options.budget is None:
+        options.budget = 1.5 if options.quick else 5.0
     options.compile = options.device == "cpu" and not options.no_compile
-    options.budget = options.budget or (1.5 if options.quick else 5)
     if options.worker:
         work(options)
         return
@@ -255,12 +267,7 @@ def main() -> None:
             print(*lines(row, width), sep="\n", flush=True)
 
     about = result["machine"]
-    print(f"\n{about['gpu'] if options.device == 'cuda' else about['cpu']}, {about['threads']} threads,", end=" ")
-    print(
-        f"load average {about['load_average']:.1f} at the start, torch {about['torch']} ({about['cpu_capability']}),",
-        end=" ",
-    )
-    print(f"cppcuda {about['cppcuda']}, commit {about['commit']}" + " with changes" * about["uncommitted_changes"])
+    print(f"\n{described(about, options.device)}")
     if options.device == "cpu":
         result["targets"] = evaluate(result["rows"])
         print("\nTargets, for two cores; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
@@ -270,7 +277,7 @@ def main() -> None:
     if not options.json:
         from plots import draw
 
-        draw(result, options.out)
+        draw(result["rows"], described(about, options.device), options.out)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from targets import STREAM
@@ -26,7 +27,10 @@ COLOURS = {
     "cppcuda float32": "#56B4E9",
     STREAM: "#000000",
 }
+# One colour, one entry in the legend: never in one row together.
+_SHARED = dict.fromkeys(("eager", "torch.sigmoid", "F.interpolate"), "eager, torch.sigmoid, F.interpolate")
 MARKERS = {"cppcuda": "o", "torch.compile": "^", STREAM: "_"}
+ELEMENTWISE = ("quick_gelu", "sigmoid")
 Rows = list[dict[str, Any]]
 
 
@@ -48,11 +52,11 @@ def _times(axes: Axes, rows: Rows) -> None:
 
 def draw_times(rows: Rows, mode: str, title: str, path: Path) -> None:
     """A panel for each activation and dtype."""
-    rows = [r for r in rows if r["mode"] == mode and (r["layout"], r["regime"], r["threads"]) == _USUAL]
-    rows = [r for r in rows if r["op"] in ("sigmoid", "quick_gelu")]
+    usual = (mode, "contiguous", "default", "all")
     panels: dict[tuple[str, str], Rows] = {}
     for row in rows:
-        panels.setdefault((row["op"], row["dtype"]), []).append(row)
+        if row["op"] in ELEMENTWISE and (row["mode"], row["layout"], row["regime"], row["threads"]) == usual:
+            panels.setdefault((row["op"], row["dtype"]), []).append(row)
     # One size is no line.
     panels = {key: of for key, of in panels.items() if len(of) > 1}
     ops, dtypes = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
@@ -82,55 +86,59 @@ def draw_times(rows: Rows, mode: str, title: str, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path, log: bool) -> None:
-    """A group of bars for each row: its ratios, with quartiles; a line at 1."""
+def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path) -> None:
+    """A group of bars for each row: its ratios, with quartiles, and a line at 1. Ratios to peers, which are above and
+    below 1, on a log axis, from there; of the roofline from 0."""
     rows = [r for r in rows if any("ratio" in r["contestants"].get(p, {}) for p in peers)]
     if not rows:
         return
+    start = 0 if peers == [STREAM] else 1
     bars = [[(p, r["contestants"][p]) for p in peers if "ratio" in r["contestants"].get(p, {})] for r in rows]
-    count = sum(map(len, bars))
-    figure, axes = plt.subplots(figsize=(11, 2 + 0.17 * count + 0.13 * len(rows)), layout="constrained")
-    y, ticks, seen = 0.0, [], set()
+    height = 1.6 + 0.16 * (sum(map(len, bars)) + 0.8 * len(rows))
+    figure, axes = plt.subplots(figsize=(11, height), layout="constrained")
+    y, ticks = 0.0, []
+    handles: dict[str, Artist] = {}
     for of in bars:
         ticks.append(y + (len(of) - 1) / 2)
         for name, c in of:
             ratio, (low, high) = c["ratio"], c["ratio_quartiles"]
-            label = None if name in seen else name
-            seen.add(name)
-            spread = [[max(0.0, ratio - low)], [max(0.0, high - ratio)]]
-            style: dict[str, Any] = {"error_kw": {"elinewidth": 0.8, "ecolor": "#555555"}}
-            axes.barh(y, ratio, 0.9, color=COLOURS[name], label=label, xerr=spread, **style)
-            axes.annotate(
-                f"{ratio:.2f}", (max(ratio, high), y), (4, 0), textcoords="offset points", va="center", fontsize=7
-            )
+            colour = COLOURS["cppcuda"] if name == STREAM else COLOURS[name]
+            (bar,) = axes.barh(y, ratio - start, 0.9, left=start, color=colour)
+            handles.setdefault(_SHARED.get(name, name), bar)
+            axes.plot([low, high], [y, y], color="#333333", linewidth=1)
+            right: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
+            axes.annotate(f"{ratio:.2f}", (max(start, ratio, high), y), **right)
             y += 1
         y += 0.8
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(ticks, [r["name"] for r in rows], fontsize=8)
     axes.set_ylim(y - 0.8, -0.8)
-    if log:
+    if start:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=5, fontsize=8, frameon=False
+        )
     axes.margins(x=0.08)
-    axes.set_xlabel(xlabel)
+    axes.set_xlabel(xlabel, fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    if len(seen) > 1:
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=len(seen), frameon=False)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-_USUAL = ("contiguous", "default", "all")
-
-
 def draw(rows: Rows, title: str, folder: Path) -> None:
+    rows = sorted(rows, key=lambda r: r["op"])  # stable: otherwise as they were measured
     for mode in ("forward", "backward"):
         draw_times(rows, mode, title, folder / f"time_{mode}.png")
-    of_roofline = "fraction of the memory roofline: time of a stream loop with the same reads and writes / cppcuda's"
-    draw_bars(rows, [STREAM], of_roofline, title, folder / "roofline.png", log=False)
-    # The cases of the targets, and what is no activation: every size of those would be a poster.
-    large = [r for r in rows if r["targeted"] or r["op"] not in ("sigmoid", "quick_gelu")]
+    text = "fraction of the memory roofline (time of a stream loop with the same reads and writes / cppcuda's)"
+    draw_bars(rows, [STREAM], text, title, folder / "roofline.png")
     peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
-    draw_bars(large, peers, "time of the peer / cppcuda's", title, folder / "ratio.png", log=True)
+    for name, those in (
+        # Of these the cases of the targets: with every size it would be a poster.
+        ("elementwise", [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]),
+        ("others", [r for r in rows if r["op"] not in ELEMENTWISE]),
+    ):
+        text = "time of the peer / cppcuda's: right of 1 cppcuda is faster"
+        draw_bars(those, peers, text, title, folder / f"ratio_{name}.png")

@@ -1,0 +1,156 @@
+"""benchmarks/bench.py: its statistics, that wrong results end it, and a run that is too short to measure anything."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("not in a source tree", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+import bench  # noqa: E402
+import targets  # noqa: E402
+import timing  # noqa: E402
+
+
+def samples(*seconds: float, switches: tuple[int, ...] = ()) -> timing.Samples:
+    return timing.Samples(1, list(seconds), list(switches or (0,) * len(seconds)))
+
+
+def test_preempted_samples_are_dropped() -> None:
+    assert timing.kept([0, 4, 0, 0, 1]) == [0, 2, 3]
+    preempted = samples(1, 90, 2, 3, 80, switches=(0, 4, 0, 0, 1))
+    result = timing.summary(preempted)
+    assert (result["min"], result["median"], result["kept"], result["kept_though_preempted"]) == (1, 2, 3, 0)
+    assert result["samples"] == [1, 90, 2, 3, 80]
+
+
+def test_some_samples_are_kept_though_preempted() -> None:
+    assert timing.kept([9, 0, 5, 1, 7]) == [1, 2, 3]
+    assert timing.kept([2, 3]) == [0, 1]
+    assert timing.summary(samples(1, 2, 3, switches=(5, 0, 5)))["kept_though_preempted"] == 2
+
+
+def test_ratio_is_taken_round_by_round() -> None:
+    # The machine was three times slower in the last two rounds: a ratio of medians would say 2 / 3.
+    median, quartiles = timing.ratio(samples(2, 2, 2, 6, 6), samples(1, 1, 3, 3, 3))
+    assert median == 2 and quartiles == [2, 2]
+
+
+def test_ratio_drops_rounds_in_which_either_was_preempted() -> None:
+    peer = samples(2, 2, 2, 40, 2, switches=(0, 0, 0, 3, 0))
+    ours = samples(1, 1, 1, 1, 50, switches=(0, 0, 0, 0, 2))
+    assert timing.ratio(peer, ours) == (2, [2, 2])
+
+
+def test_measure_takes_turns() -> None:
+    called = []
+    contestants = {name: lambda name=name: called.append(name) for name in "ab"}
+    result = timing.measure(contestants, rounds=4, budget=0, sample_seconds=0)
+    assert all(len(s.seconds) == len(s.switches) == timing.MINIMUM for s in result.values())
+    turns = called[-2 * timing.MINIMUM :]
+    assert all(set(turns[i : i + 2]) == {"a", "b"} for i in range(0, len(turns), 2))
+
+
+def test_wrong_results_are_errors() -> None:
+    right = torch.randn(3000, 1000)
+    bench.compare("peer", (right + 1e-6,), (right,))
+    wrong = right.clone()
+    wrong[-1, -1] += 1
+    with pytest.raises(AssertionError, match="peer differs from cppcuda"):
+        bench.compare("peer", (wrong,), (right,))
+    with pytest.raises(AssertionError, match="peer differs from cppcuda"):
+        bench.compare("peer", (torch.full_like(right, torch.nan),), (right,))
+    with pytest.raises(AssertionError, match="1 results, expected 2"):
+        bench.compare("peer", (right,), (right, right))
+    with pytest.raises(AssertionError, match="shape"):
+        bench.compare("peer", (right[0],), (right,))
+
+
+def test_wrong_peer_ends_the_run_and_a_failing_one_is_reported() -> None:
+    def fail(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("cannot")
+
+    def case(**peers: object) -> object:
+        ours = bench.Contestant(torch.sin)
+        contestants = {"cppcuda": ours, **{n: bench.Contestant(f) for n, f in peers.items()}}
+        return bench.Case("sin", "backward", "8", 8, lambda device: (torch.randn(8),), contestants)
+
+    options = bench.argparse.Namespace(compile=False, quick=False, rounds=1, budget=0)
+    threads = torch.get_num_threads()
+    try:
+        row = bench.run(case(same=torch.sin, broken=fail), torch.device("cpu"), options)
+        with pytest.raises(AssertionError, match="wrong differs"):
+            bench.run(case(wrong=torch.cos), torch.device("cpu"), options)
+    finally:
+        torch.set_num_threads(threads)
+    assert set(row["contestants"]) == {"cppcuda", "same"} and row["failed"] == {"broken": "ValueError: cannot"}
+    assert any("broken" in line and "FAILED" in line for line in bench.lines(row, 10))
+
+
+def test_every_target_has_cases() -> None:
+    keys = [case.key for case in bench.cases()]
+    assert len({key["name"] for key in keys}) == len(keys)
+    for target in targets.TARGETS:
+        assert any(target.selects(key) for key in keys), target
+
+
+def test_target_counts_by_its_worst_case() -> None:
+    target = next(t for t in targets.TARGETS if t.text == "sigmoid, any smaller size")
+    rows = [case.key | {"contestants": {}} for case in bench.cases() if target.selects(case.key)]
+    for i, row in enumerate(rows):
+        row["contestants"] = {"torch.sigmoid": {"ratio": 2.0 - 0.1 * i}}
+    (result,) = targets.evaluate(rows)
+    assert result["case"] == rows[-1]["name"] and result["holds"] == (result["measured"] >= 1)
+
+
+def test_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plots = importlib.import_module("plots")
+    contestant = {"median": 1e-3, "quartiles": [1e-3, 2e-3], "ratio": 0.5, "ratio_quartiles": [0.4, 0.6]}
+    rows = [
+        case.key | {"targeted": True, "contestants": dict.fromkeys([*case.contestants, targets.STREAM], contestant)}
+        for case in bench.cases()
+        if case.dtype == "float32" and case.op != "trilinear"
+    ]
+    plots.draw(rows, "title", tmp_path)
+    names = {"roofline", "time_forward", "time_backward", "ratio_elementwise", "ratio_others"}
+    assert {path.stem for path in tmp_path.glob("*.png")} == names
+
+
+def test_run(tmp_path: Path) -> None:
+    pattern = r"^(quick_gelu forward 2\^10|lltm_cell both 16/32/128) float32 (default|out)$"
+    options = [
+        "--case",
+        pattern,
+        "--rounds",
+        "1",
+        "--budget",
+        "0",
+        "--no-compile",
+        "--json",
+        str(tmp_path / "bench.json"),
+    ]
+    command = [sys.executable, str(BENCHMARKS / "bench.py"), *options]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # other tests run beside it
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    result = json.loads((tmp_path / "bench.json").read_text())
+    rows = {row["name"]: row for row in result["rows"]}
+    assert set(rows) == {f"quick_gelu forward 2^10 float32 {r}" for r in ("default", "out")} | {
+        "lltm_cell both 16/32/128 float32 default"
+    }
+    for name, row in rows.items():
+        assert not row["failed"] and name in done.stdout and name in done.stderr
+        assert row["contestants"]["eager"]["ratio"] > 0 and len(row["contestants"]["cppcuda"]["samples"]) == 1
+    assert "ratio" not in rows["lltm_cell both 16/32/128 float32 default"]["contestants"]["nn.LSTMCell"]
+    assert {"cpu", "caches", "transparent_hugepage", "cpu_capability", "torch", "commit"} <= set(result["machine"])
+    (target,) = result["targets"]
+    assert target["target"] in done.stdout and target["holds"] == (target["measured"] >= target["at_least"])
