@@ -59,21 +59,19 @@ def as_tuple(result: Any) -> Tensors:
 
 
 def compare(name: str, results: Tensors, expected: Tensors) -> None:
-    """By pieces, so that temporary results stay in cache."""
-    assert len(results) == len(expected), f"{name}: {len(results)} results, expected {len(expected)}"
+    """Errors beside the largest value, by pieces, so that temporary results stay in cache."""
+    if [t.shape for t in results] != [t.shape for t in expected]:
+        raise AssertionError(f"{name}: the shapes differ from cppcuda's")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for short operators that meet other work on the machine
     for got, want in zip(results, expected, strict=True):
-        assert got.shape == want.shape, f"{name}: shape {list(got.shape)}, expected {list(want.shape)}"
-        rows = max(1, len(want) * 2**20 // max(1, want.numel()))
+        rows = max(1, len(want) * 2**18 // max(1, want.numel()))
         tolerance = max(TOLERANCE[got.dtype], TOLERANCE[want.dtype])
         for some, wanted in zip(got.detach().split(rows), want.detach().split(rows), strict=True):
-            torch.testing.assert_close(
-                some,
-                wanted,
-                rtol=tolerance,
-                atol=tolerance * float(wanted.abs().max()),
-                check_dtype=False,
-                msg=lambda text: f"{name} differs from cppcuda: {text}",
-            )
+            error, allowed = float((some - wanted).abs().max()), tolerance * float(wanted.abs().max())
+            if not error <= allowed:  # so that NaN is wrong, too
+                raise AssertionError(f"{name} differs from cppcuda by {error:.2e}, more than {allowed:.2e}")
+    torch.set_num_threads(threads)
 
 
 def call_of(
@@ -138,8 +136,9 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
     if device.type == "cpu" and case.bytes and sum(case.bytes) >= 2 * max(caches().values(), default=0):
         stream = Stream(*case.bytes)
         calls |= {f"{STREAM} {ahead}": stream.call(ahead, threads) for ahead in PREFETCH}
-    synchronize: Callable[[], Any] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    samples = measure(calls, rounds=options.rounds, budget=options.budget, synchronize=synchronize)
+    # Waiting for the GPU must not be much of a sample.
+    gpu = {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05} if device.type == "cuda" else {}
+    samples = measure(calls, rounds=options.rounds, budget=options.budget, **gpu)
     if stream and case.bytes:
         tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
         best = min(tried, key=lambda s: statistics.median(s.seconds[i] for i in kept(s.switches)))
@@ -190,7 +189,7 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
     for t in targets:
         verdict = "holds" if t["holds"] else "MISSED"
         against = "the roofline" if t["against"] == STREAM else t["against"]
-        yield f"{t['target']:48}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:8}{t['case']}"
+        yield f"{t['target']:50}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:8}{t['case']}"
 
 
 def described(about: dict[str, Any], device: str) -> str:
@@ -247,7 +246,7 @@ def main() -> None:
     options = parser.parse_args()
     options.rounds = options.rounds or (9 if options.quick else 15)
     if options.budget is None:
-        options.budget = 1.5 if options.quick else 5.0
+        options.budget = 1.0 if options.quick else 5.0
     options.compile = options.device == "cpu" and not options.no_compile
     if options.worker:
         work(options)

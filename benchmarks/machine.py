@@ -13,6 +13,9 @@ from typing import Any
 import cppcuda
 import torch
 
+# Variables that change how fast something is.
+_MATTERS = re.compile("(OMP|GOMP|KMP|MKL|MALLOC|CPPCUDA|ATEN|THP|TORCHINDUCTOR)_|LD_PRELOAD|GLIBC_TUNABLES")
+
 
 def _output_of(*command: str) -> str:
     try:
@@ -54,6 +57,7 @@ def machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "caches": caches(),
         "transparent_hugepage": _text("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "environment": {k: v for k, v in os.environ.items() if _MATTERS.match(k)},
         "load_average": os.getloadavg()[0],
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": None,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-# Of how many samples a statistic is made at least, even if these were preempted.
+# Of so many samples, and of half of them, a statistic is made at least, even if these were preempted.
 MINIMUM = 3
 
 
@@ -34,8 +34,9 @@ class Samples:
         return Samples(self.calls, [s * factor for s in self.seconds], self.switches)
 
 
-def kept(switches: Sequence[int], minimum: int = MINIMUM) -> list[int]:
+def kept(switches: Sequence[int]) -> list[int]:
     """Which rounds count: those without a switch; if they are too few, those with the fewest."""
+    minimum = max(MINIMUM, len(switches) // 2)
     calm = [i for i, n in enumerate(switches) if n == 0]
     return calm if len(calm) >= minimum else sorted(sorted(range(len(switches)), key=lambda i: switches[i])[:minimum])
 
