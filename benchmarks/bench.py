@@ -137,7 +137,9 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
         stream = Stream(*case.bytes)
         calls |= {f"{STREAM} {ahead}": stream.call(ahead, threads) for ahead in PREFETCH}
     # Waiting for the GPU must not be much of a sample.
-    gpu = {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05} if device.type == "cuda" else {}
+    gpu: dict[str, Any] = (
+        {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05} if device.type == "cuda" else {}
+    )
     samples = measure(calls, rounds=options.rounds, budget=options.budget, **gpu)
     if stream and case.bytes:
         tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
@@ -189,7 +191,8 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
     for t in targets:
         verdict = "holds" if t["holds"] else "MISSED"
         against = "the roofline" if t["against"] == STREAM else t["against"]
-        yield f"{t['target']:50}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:8}{t['case']}"
+        verdict += " (preempted)" * t["preempted"]
+        yield f"{t['target']:50}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
 
 
 def described(about: dict[str, Any], device: str) -> str:

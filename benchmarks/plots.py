@@ -119,7 +119,7 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
         figure.legend(
             list(handles.values()), list(handles), loc="outside lower center", ncols=5, fontsize=8, frameon=False
         )
-    axes.margins(x=0.08)
+    axes.margins(x=0.1)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
@@ -135,10 +135,10 @@ def draw(rows: Rows, title: str, folder: Path) -> None:
     text = "fraction of the memory roofline (time of a stream loop with the same reads and writes / cppcuda's)"
     draw_bars(rows, [STREAM], text, title, folder / "roofline.png")
     peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
-    for name, those in (
-        # Of these the cases of the targets: with every size it would be a poster.
-        ("elementwise", [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]),
-        ("others", [r for r in rows if r["op"] not in ELEMENTWISE]),
-    ):
+    # Of the activations the cases of the targets only: with every size it would be a poster.
+    groups = {"elementwise": [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]}
+    for op in ("trilinear", "upsample", "lltm"):
+        groups[op] = [r for r in rows if r["op"].startswith(op)]
+    for name, those in groups.items():
         text = "time of the peer / cppcuda's: right of 1 cppcuda is faster"
         draw_bars(those, peers, text, title, folder / f"ratio_{name}.png")

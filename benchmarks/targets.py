@@ -88,11 +88,8 @@ def evaluate(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry for each target of which a case was measured."""
     result = []
     for target in TARGETS:
-        ratios = {
-            row["name"]: row["contestants"][target.against]["ratio"]
-            for row in rows
-            if target.selects(row) and target.against in row["contestants"]
-        }
+        contestants = {row["name"]: row["contestants"] for row in rows if target.selects(row)}
+        ratios = {name: c[target.against]["ratio"] for name, c in contestants.items() if target.against in c}
         if ratios:
             worst = min(ratios, key=lambda name: ratios[name])
             result.append(
@@ -102,6 +99,10 @@ def evaluate(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "at_least": target.at_least,
                     "measured": ratios[worst],
                     "case": worst,
+                    # Then other work on the machine had a part in it.
+                    "preempted": any(
+                        contestants[worst][n]["kept_though_preempted"] for n in ("cppcuda", target.against)
+                    ),
                     "holds": ratios[worst] >= target.at_least,
                 }
             )
