@@ -192,7 +192,7 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
         verdict = "holds" if t["holds"] else "MISSED"
         against = "the roofline" if t["against"] == STREAM else t["against"]
         verdict += " (preempted)" * t["preempted"]
-        yield f"{t['target']:50}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
+        yield f"{t['target']:54}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
 
 
 def described(about: dict[str, Any], device: str) -> str:
