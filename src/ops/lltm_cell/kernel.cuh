@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Forwar
 
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block) backward_kernel(BackwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(BackwardParams<T, C> p) {
   using A = core::opmath<T>;
   const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {

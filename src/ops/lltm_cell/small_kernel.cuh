@@ -162,7 +162,7 @@ __device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A*
 }
 
 template <int N, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block) small_backward_kernel(SmallBackwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block, 2) small_backward_kernel(SmallBackwardParams<T, C> p) {
   using A = core::opmath<T>;
   A* d_gates = core::shared_memory<A>();
   small_gate_gradients(p, d_gates);

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Params
 }
 
 template <int N, int K, class T>
-__global__ void __launch_bounds__(core::threads_per_block) backward_kernel(Params<T> p, int64_t work) {
+__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, int64_t work) {
   using A = core::opmath<T>;
   constexpr int X = K > 1 ? 1 : 4;  // pixels of a row whose loads are in flight together
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < work;
