@@ -9,6 +9,7 @@
 
 #include <array>
 
+#include "core/memory.h"
 #include "core/op.h"
 
 namespace cppcuda::core {
@@ -21,8 +22,10 @@ struct Output {
 };
 
 inline Tensor allocate(const Output& output) {
-  if (output.strides_of.defined()) return at::empty_like(output.strides_of, output.options);
-  return at::empty_symint(output.sizes, output.options);
+  Tensor result = output.strides_of.defined() ? at::empty_like(output.strides_of, output.options)
+                                              : at::empty_symint(output.sizes, output.options);
+  advise_huge_pages(result);
+  return result;
 }
 
 template <size_t N>

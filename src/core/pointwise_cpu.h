@@ -1,11 +1,14 @@
 #pragma once
 
+// Elementwise ops on the CPU: from tensors to PointwiseKernel.
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 
 #include "core/dtype.h"
-#include "core/opmath.h"
+#include "core/memory.h"
 #include "core/pointwise.h"
+#include "core/pointwise_cpu_kernel.h"
 
 namespace cppcuda::core {
 
@@ -16,40 +19,47 @@ struct CpuLoop {
 
   template <class... Inputs>
   static void run(const Tensor& out, const Inputs&... inputs) {
-    visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-      are_dense_alike({out, inputs...}) ? dense<T>(out, inputs...) : strided<T>(out, inputs...);
+    with_isa([&]<class Isa>(std::type_identity<Isa>) {
+      visit_dtype(out.scalar_type(), [&](auto dtype) {
+        auto kernel = [=](auto... arguments) {
+          PointwiseKernel<Isa, Math, sizeof...(Inputs)>::run(dtype, arguments...);
+        };
+        are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
+      });
     });
   }
 
  private:
-  template <class T, class... Inputs>
-  static void dense(const Tensor& out, const Inputs&... inputs) {
-    auto loop = [n = out.numel()](T* to, const auto*... from) {
-      at::parallel_for(0, n, elements_per_task, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(Math()(static_cast<opmath<T>>(from[i])...));
-      });
-    };
-    loop(out.mutable_data_ptr<T>(), inputs.template const_data_ptr<T>()...);
+  template <class Kernel, class... Inputs>
+  static void dense(Kernel kernel, const Tensor& out, const Inputs&... inputs) {
+    constexpr size_t tensors = sizeof...(Inputs) + 1;
+    const int64_t size = out.element_size();
+    const bool stream = exceeds_cache(tensors * out.nbytes());
+    // The loop writes to the first one only.
+    const std::array<char*, tensors> first{static_cast<char*>(out.mutable_data_ptr()),
+                                           static_cast<char*>(const_cast<void*>(inputs.const_data_ptr()))...};
+    std::array<int64_t, tensors> steps;
+    steps.fill(size);
+    at::parallel_for(0, out.numel(), elements_per_task, [&](int64_t begin, int64_t end) {
+      auto data = first;
+      for (char*& d : data) d += begin * size;
+      kernel(data.data(), steps.data(), end - begin, stream);
+    });
   }
 
-  template <class T, class... Inputs>
-  static void strided(const Tensor& out, const Inputs&... inputs) {
+  template <class Kernel, class... Inputs>
+  static void strided(Kernel kernel, const Tensor& out, const Inputs&... inputs) {
     at::TensorIteratorConfig config;
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
     auto iterator = config.build();
-    // data[0] and strides[0] are of out; strides of the outer loop follow those of the inner one.
-    auto loop = [](char** data, const int64_t* strides, int64_t inner, int64_t outer) {
-      [&]<size_t... I>(std::index_sequence<I...>) {
-        constexpr size_t tensors = sizeof...(I) + 1;
-        for (int64_t j = 0; j < outer; ++j) {
-          const auto at = [&](size_t t, int64_t i) { return data[t] + j * strides[tensors + t] + i * strides[t]; };
-          for (int64_t i = 0; i < inner; ++i) {
-            *reinterpret_cast<T*>(at(0, i)) =
-                static_cast<T>(Math()(static_cast<opmath<T>>(*reinterpret_cast<const T*>(at(I + 1, i)))...));
-          }
-        }
-      }(std::index_sequence_for<Inputs...>());
+    // data[0] and steps[0] are of out; steps of the outer loop follow those of the inner one.
+    auto loop = [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
+      constexpr size_t tensors = sizeof...(Inputs) + 1;
+      for (int64_t j = 0; j < outer; ++j) {
+        kernel(data, steps, inner, false);
+        for (size_t t = 0; t < tensors; ++t) data[t] += steps[tensors + t];
+      }
     };
     iterator.for_each(loop, elements_per_task);
   }

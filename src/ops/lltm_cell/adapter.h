@@ -1,6 +1,7 @@
 #pragma once
 
-// From tensors to Params, for CPU and CUDA alike: check, allocate, multiply, call run(Params).
+// From tensors to Params, for CPU and CUDA alike: check, allocate, multiply, call run(Params). A small cell, which
+// is_small(CellSizes, bytes of a sum) chooses, is as a whole the backend's own: run_small(Small...Params).
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -21,12 +22,50 @@ Matrix<T> matrix(const Tensor& t) {
   return {t.const_data_ptr<T>(), core::row_stride(t, 1), t.stride(-1)};
 }
 
-template <class Run>
+template <class IsSmall>
+bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments, IsSmall is_small) {
+  for (const Tensor& t : arguments) {
+    if (t.defined() && (t.dim() == 3 || !t.is_contiguous())) return false;
+  }
+  const Tensor& first = *arguments.begin();
+  return is_small(sizes, first.scalar_type() == at::kDouble ? 8 : 4);
+}
+
+template <class T>
+const T* data_of(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <class T>
+T* mutable_data_of(const Tensor& t) {
+  return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
+}
+
+template <class IsSmall, class RunSmall, class Run>
 std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
                                            const Tensor& weight, const Tensor& bias, const Tensor& hx, const Tensor& cx,
-                                           Run run) {
+                                           IsSmall is_small, RunSmall run_small, Run run) {
   auto [hy, cy, gates] = core::allocate(outputs);
   if (gates.numel() == 0) return {hy, cy, gates};
+  const CellSizes sizes{cx.size(-2), input.size(-1), cx.size(-1)};
+  if (takes_small(sizes, {input, weight, bias, hx, cx}, is_small)) {
+    auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>,
+                                                                          std::type_identity<C>) {
+      run_small(SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
+                                         .weight = weight.const_data_ptr<T>(),
+                                         .bias = bias.const_data_ptr<T>(),
+                                         .hx = hx.const_data_ptr<T>(),
+                                         .cx = cx.const_data_ptr<C>(),
+                                         .hy = hy.template mutable_data_ptr<T>(),
+                                         .gates = gates.template mutable_data_ptr<T>(),
+                                         .cy = cy.template mutable_data_ptr<C>(),
+                                         .rows = static_cast<int>(sizes.rows),
+                                         .inputs = static_cast<int>(sizes.inputs),
+                                         .size = static_cast<int>(sizes.size)});
+    };
+    core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    return {hy, cy, gates};
+  }
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   affine(gates, concatenate(hx, input), weight, bias);
   auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
@@ -65,11 +104,12 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
   core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
 }
 
-template <class Run>
+template <class IsSmall, class RunSmall, class Run>
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
     const std::array<core::Output, 5>& shapes, const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
     const OptionalTensor& grad_gates, const Tensor& gates, const OptionalTensor& input, const OptionalTensor& weight,
-    const OptionalTensor& hx, const Tensor& cx, const c10::List<bool>& output_mask, Run run) {
+    const OptionalTensor& hx, const Tensor& cx, const c10::List<bool>& output_mask, IsSmall is_small,
+    RunSmall run_small, Run run) {
   const auto outputs = core::allocate(shapes);
   const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
@@ -85,20 +125,48 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
     }
     return result;
   }
+  using core::tensor_or_undefined;
+  const Tensor x = tensor_or_undefined(input), w = tensor_or_undefined(weight), h = tensor_or_undefined(hx);
+  const Tensor of_hy = tensor_or_undefined(grad_hy), of_cy = tensor_or_undefined(grad_cy),
+               of_gates = tensor_or_undefined(grad_gates);
+  const CellSizes sizes{cx.size(-2),
+                        x.defined()   ? x.size(-1)
+                        : w.defined() ? w.size(-1) - cx.size(-1)
+                                      : 0,
+                        cx.size(-1)};
+  if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx}, is_small)) {
+    auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
+      run_small(SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
+                                          .grad_cy = data_of<C>(of_cy),
+                                          .grad_gates = data_of<T>(of_gates),
+                                          .gates = gates.const_data_ptr<T>(),
+                                          .input = data_of<T>(x),
+                                          .weight = data_of<T>(w),
+                                          .hx = data_of<T>(h),
+                                          .cx = cx.const_data_ptr<C>(),
+                                          .d_input = mutable_data_of<T>(wanted[0]),
+                                          .d_weight = mutable_data_of<T>(wanted[1]),
+                                          .d_bias = mutable_data_of<T>(wanted[2]),
+                                          .d_hx = mutable_data_of<T>(wanted[3]),
+                                          .d_cx = mutable_data_of<C>(wanted[4]),
+                                          .rows = static_cast<int>(sizes.rows),
+                                          .inputs = static_cast<int>(sizes.inputs),
+                                          .size = static_cast<int>(sizes.size)});
+    };
+    core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    return result;
+  }
   const bool need_gates = d_input.defined() || d_weight.defined() || d_bias.defined() || d_hx.defined();
   Tensor d_gates;
   if (of_state) {
     if (need_gates) d_gates = at::empty_like(gates, at::MemoryFormat::Contiguous);
-    pointwise_backward(core::tensor_or_undefined(grad_hy), core::tensor_or_undefined(grad_cy),
-                       need_gates ? core::tensor_or_undefined(grad_gates) : Tensor(), gates, cx, d_gates, d_cx, run);
+    pointwise_backward(of_hy, of_cy, need_gates ? of_gates : Tensor(), gates, cx, d_gates, d_cx, run);
   } else {
-    d_gates = *grad_gates;
+    d_gates = of_gates;
     if (d_cx.defined()) d_cx.zero_();
   }
-  if (d_input.defined() || d_hx.defined()) input_gradients(d_hx, d_input, d_gates, core::tensor_or_undefined(weight));
-  if (d_weight.defined()) {
-    weight_gradient(d_weight, d_gates, concatenate(core::tensor_or_undefined(hx), core::tensor_or_undefined(input)));
-  }
+  if (d_input.defined() || d_hx.defined()) input_gradients(d_hx, d_input, d_gates, w);
+  if (d_weight.defined()) weight_gradient(d_weight, d_gates, concatenate(h, x));
   if (d_bias.defined()) bias_gradient(d_bias, d_gates);
   return result;
 }

@@ -6,15 +6,9 @@
 #include <cstdint>
 
 #include "core/launch_shape.h"
+#include "ops/lltm_cell/params.h"
 
 namespace cppcuda::ops::lltm_cell {
-
-// Of a cell without groups, all of it contiguous.
-struct CellSizes {
-  int64_t rows, inputs, size;
-
-  int64_t concatenated() const { return size + inputs; }
-};
 
 // Shared bytes of backward: the gradient of the gates, in the type of sums.
 inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {

@@ -9,7 +9,11 @@
 
 #include <cmath>
 
+#include "core/select.h"
+
 namespace cppcuda::ops::lltm_cell {
+
+using core::select;
 
 // sigmoid(x) and sigmoid(-x): a product of both is the derivative, with nothing that cancels. exp never overflows.
 template <class A>
@@ -17,21 +21,23 @@ struct Sigmoid {
   A value, complement;
 
   C10_HOST_DEVICE explicit Sigmoid(A x) {
-    const A e = std::exp(-std::abs(x)), large = A(1) / (A(1) + e), small = e * large;
-    value = x < A(0) ? small : large;
-    complement = x < A(0) ? large : small;
+    using std::abs, std::exp;
+    const A e = exp(-abs(x)), large = A(1) / (A(1) + e), small = e * large;
+    value = select(x < A(0), small, large);
+    complement = select(x < A(0), large, small);
   }
 };
 
 template <class A>
 C10_HOST_DEVICE A elu(A x) {
-  return x <= A(0) ? std::expm1(x) : x;
+  using std::expm1;
+  return select(x <= A(0), expm1(x), x);
 }
 
-// Of large arguments exp is not taken: it would overflow.
 template <class A>
 C10_HOST_DEVICE A elu_slope(A x) {
-  return x <= A(0) ? std::exp(x) : A(1);
+  using std::exp;
+  return select(x <= A(0), exp(x), A(1));
 }
 
 template <class A>
@@ -41,8 +47,9 @@ struct State {
 
 template <class A>
 C10_HOST_DEVICE State<A> cell(A g0, A g1, A g2, A cx) {
+  using std::tanh;
   const A cy = cx + elu(g2) * Sigmoid<A>(g0).value;
-  return {std::tanh(cy) * Sigmoid<A>(g1).value, cy};
+  return {tanh(cy) * Sigmoid<A>(g1).value, cy};
 }
 
 template <class A>
@@ -53,8 +60,9 @@ struct Gradients {
 // A gradient that is not there takes its terms along: they are not 0 times something that may be infinite.
 template <bool HY, bool CY, class A>
 C10_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
+  using std::tanh;
   const Sigmoid<A> i(g0), o(g1);
-  const A c = elu(g2), t = std::tanh(cx + c * i.value);
+  const A c = elu(g2), t = tanh(cx + c * i.value);
   A by_cy = CY ? grad_cy : A(0);
   if (HY) by_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));
   return {by_cy * c * (i.value * i.complement), HY ? grad_hy * t * (o.value * o.complement) : A(0),

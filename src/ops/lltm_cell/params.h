@@ -45,6 +45,13 @@ struct BackwardParams {
   int64_t size;
 };
 
+// Of a cell without groups.
+struct CellSizes {
+  int64_t rows, inputs, size;
+
+  int64_t concatenated() const { return size + inputs; }
+};
+
 // A small cell as a whole, without groups. All contiguous.
 template <class T, class C>
 struct SmallForwardParams {

@@ -10,7 +10,8 @@ struct ForwardMath {
   // exp overflows to infinity for large -x, and the quotient is 0 then, as it should be.
   template <class A>
   C10_HOST_DEVICE A operator()(A x) const {
-    return A(1) / (A(1) + std::exp(-x));
+    using std::exp;
+    return A(1) / (A(1) + exp(-x));
   }
 };
 

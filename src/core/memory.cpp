@@ -1,0 +1,50 @@
+#include "core/memory.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace cppcuda::core {
+namespace {
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::strtoll(value, nullptr, 10) : otherwise;
+}
+
+// Of the last level that one processor sees. (sysconf may give the sum over all processors of the machine.)
+int64_t cache_bytes() {
+  int64_t kibibytes = 0;
+  for (int level = 0; level < 5; ++level) {
+    std::ifstream size("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+    if (!(size >> kibibytes)) break;
+  }
+  return kibibytes > 0 ? kibibytes << 10 : int64_t{32} << 20;
+}
+
+}  // namespace
+
+void advise_huge_pages([[maybe_unused]] const Tensor& t) {
+#if defined(__linux__)
+  // Larger blocks malloc never takes from memory that it has: their pages are new ones.
+  constexpr size_t least = size_t{32} << 20;
+  static const bool wanted = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
+  if (!wanted || t.nbytes() < least || !t.device().is_cpu()) return;
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(t.const_data_ptr()), begin = address / page * page;
+  // Without success there are small pages.
+  madvise(reinterpret_cast<void*>(begin), address + t.nbytes() - begin, MADV_HUGEPAGE);
+#endif
+}
+
+bool exceeds_cache(int64_t bytes) {
+  static const int64_t limit = from_environment("CPPCUDA_STREAM_BYTES", cache_bytes());
+  return bytes > limit;
+}
+
+}  // namespace cppcuda::core

@@ -1,0 +1,475 @@
+#pragma once
+
+// A register full of floats or doubles, for the CPU kernels, which are compiled once per capability of the processor
+// (isa.h). On the vector types of GCC and clang: they exist on every processor, and what it lacks the compiler replaces.
+//
+// Everything here is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must not
+// be what another file calls.
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "core/isa.h"
+
+#define CPPCUDA_INLINE [[gnu::always_inline]] inline
+
+namespace cppcuda::core {
+namespace CPPCUDA_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int register_bytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int register_bytes = 32;
+#else
+inline constexpr int register_bytes = 16;
+#endif
+
+// The compiler's types, of float and double.
+template <class A>
+struct Native;
+
+template <>
+struct Native<float> {
+  typedef float Values __attribute__((vector_size(register_bytes)));
+  typedef uint32_t Bits __attribute__((vector_size(register_bytes)));
+  typedef int32_t Ints __attribute__((vector_size(register_bytes)));
+  typedef uint16_t Halves __attribute__((vector_size(register_bytes / 2)));
+};
+
+template <>
+struct Native<double> {
+  typedef double Values __attribute__((vector_size(register_bytes)));
+  typedef uint64_t Bits __attribute__((vector_size(register_bytes)));
+  typedef int64_t Ints __attribute__((vector_size(register_bytes)));
+  typedef uint16_t Halves __attribute__((vector_size(register_bytes / 4)));
+};
+
+// Coarse: what is computed with it will be rounded to 16 bits, so that functions may take less trouble.
+template <class A, bool Coarse = false>
+struct Vec {
+  static constexpr int lanes = register_bytes / sizeof(A);
+  using Values = typename Native<A>::Values;
+  using Bits = typename Native<A>::Bits;
+  using Ints = typename Native<A>::Ints;
+  using Halves = typename Native<A>::Halves;
+
+  // All bits set where something holds.
+  struct Mask {
+    Ints lanes;
+
+    CPPCUDA_INLINE Mask operator&(Mask b) const { return {lanes & b.lanes}; }
+  };
+
+  Values v;
+
+  Vec() = default;
+  CPPCUDA_INLINE Vec(Values values) : v(values) {}
+  CPPCUDA_INLINE Vec(A all) : v(all - Values{}) {}
+
+  CPPCUDA_INLINE static Vec of_bits(Bits bits) { return std::bit_cast<Values>(bits); }
+  CPPCUDA_INLINE Bits bits() const { return std::bit_cast<Bits>(v); }
+  CPPCUDA_INLINE Ints ints() const { return std::bit_cast<Ints>(v); }
+
+  CPPCUDA_INLINE Vec operator-() const { return -v; }
+  CPPCUDA_INLINE friend Vec operator+(Vec a, Vec b) { return a.v + b.v; }
+  CPPCUDA_INLINE friend Vec operator-(Vec a, Vec b) { return a.v - b.v; }
+  CPPCUDA_INLINE friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
+  CPPCUDA_INLINE friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
+  CPPCUDA_INLINE Vec& operator+=(Vec b) { return *this = *this + b; }
+  CPPCUDA_INLINE friend Mask operator<(Vec a, Vec b) { return {a.v < b.v}; }
+  CPPCUDA_INLINE friend Mask operator<=(Vec a, Vec b) { return {a.v <= b.v}; }
+  CPPCUDA_INLINE friend Mask operator==(Vec a, Vec b) { return {a.v == b.v}; }
+  CPPCUDA_INLINE friend Mask operator>(Vec a, Vec b) { return b < a; }
+
+  CPPCUDA_INLINE friend Vec select(Mask m, Vec a, Vec b) { return m.lanes ? a.v : b.v; }
+  CPPCUDA_INLINE friend Vec abs(Vec a) { return of_bits(a.bits() & ~sign_bit()); }
+  CPPCUDA_INLINE friend Vec copysign(Vec a, Vec sign) {
+    return of_bits((a.bits() & ~sign_bit()) | (sign.bits() & sign_bit()));
+  }
+
+  // T: the dtype in memory. n < lanes: the first n values, zeros after them.
+  template <class T>
+  CPPCUDA_INLINE static Vec load(const T* p) {
+    if constexpr (sizeof(T) == sizeof(A)) {
+      Values values;
+      __builtin_memcpy(&values, p, sizeof(values));
+      return values;
+    } else {
+      Halves h;
+      __builtin_memcpy(&h, p, sizeof(h));
+      return widen(std::type_identity<T>(), h);
+    }
+  }
+
+  template <class T>
+  CPPCUDA_INLINE static Vec load(const T* p, int64_t n) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 8) return Values(_mm512_maskz_loadu_pd(first(n), p));
+    if constexpr (sizeof(T) == 4) return Values(_mm512_maskz_loadu_ps(first(n), p));
+    if constexpr (sizeof(T) == 2) return widen(std::type_identity<T>(), (Halves)_mm256_maskz_loadu_epi16(first(n), p));
+#else
+    return load(p, 1, n);
+#endif
+  }
+
+  template <class T, int all>
+  CPPCUDA_INLINE static Vec load(const T* p, std::integral_constant<int, all>) {
+    return load(p);
+  }
+
+  // Of every step-th value.
+  template <class T>
+  CPPCUDA_INLINE static Vec load(const T* p, int64_t step, int64_t n) {
+    alignas(register_bytes) unsigned char memory[lanes * sizeof(T)] = {};
+    for (int64_t i = 0; i < n; ++i) __builtin_memcpy(memory + i * sizeof(T), p + i * step, sizeof(T));
+    return load(reinterpret_cast<const T*>(memory));
+  }
+
+  template <class T>
+  CPPCUDA_INLINE void store(T* p) const {
+    if constexpr (sizeof(T) == sizeof(A)) {
+      __builtin_memcpy(p, &v, sizeof(v));
+    } else {
+      const Halves h = narrow(std::type_identity<T>());
+      __builtin_memcpy(p, &h, sizeof(h));
+    }
+  }
+
+  template <class T>
+  CPPCUDA_INLINE void store(T* p, int64_t n) const {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 8) return _mm512_mask_storeu_pd(p, first(n), v);
+    if constexpr (sizeof(T) == 4) return _mm512_mask_storeu_ps(p, first(n), v);
+    if constexpr (sizeof(T) == 2)
+      return _mm256_mask_storeu_epi16(p, first(n), (__m256i)narrow(std::type_identity<T>()));
+#else
+    alignas(register_bytes) unsigned char memory[lanes * sizeof(T)];
+    store(reinterpret_cast<T*>(memory));
+    for (int64_t i = 0; i < n; ++i) __builtin_memcpy(p + i, memory + i * sizeof(T), sizeof(T));
+#endif
+  }
+
+  template <class T, int all>
+  CPPCUDA_INLINE void store(T* p, std::integral_constant<int, all>) const {
+    store(p);
+  }
+
+  // Past the caches; p is a multiple of streamed<T> bytes. Without such a store, a plain one.
+  template <class T>
+  static constexpr int streamed = lanes * sizeof(T);
+  template <class T>
+  CPPCUDA_INLINE void stream(T* p) const {
+#if defined(__SSE2__)
+    if constexpr (sizeof(T) == sizeof(A)) {
+      stream_bytes(reinterpret_cast<char*>(p), v);
+    } else {
+      stream_bytes(reinterpret_cast<char*>(p), narrow(std::type_identity<T>()));
+    }
+#else
+    store(p);
+#endif
+  }
+
+  // base[indices[i]]
+  CPPCUDA_INLINE static Vec gather(const A* base, const int32_t* indices) {
+#if defined(__AVX512F__)
+    if constexpr (lanes == 16) return Values(_mm512_i32gather_ps(_mm512_loadu_si512(indices), base, 4));
+#endif
+    A values[lanes];
+    for (int i = 0; i < lanes; ++i) values[i] = base[indices[i]];
+    return load(values);
+  }
+
+  // Lane i gets lane indices[i] - first, where the processor can do that.
+#if defined(__AVX512F__)
+  static constexpr bool permutes = lanes == 16;
+#elif defined(__AVX2__)
+  static constexpr bool permutes = lanes == 8;
+#else
+  static constexpr bool permutes = false;
+#endif
+  CPPCUDA_INLINE Vec permute([[maybe_unused]] const int32_t* indices, [[maybe_unused]] int32_t first) const {
+#if defined(__AVX512F__)
+    if constexpr (permutes) {
+      return _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_loadu_si512(indices), _mm512_set1_epi32(first)), v);
+    }
+#elif defined(__AVX2__)
+    if constexpr (permutes) {
+      const __m256i from = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices));
+      return _mm256_permutevar8x32_ps(v, _mm256_sub_epi32(from, _mm256_set1_epi32(first)));
+    }
+#endif
+    return *this;
+  }
+
+  // The sum of all lanes, in an order that depends on their number only.
+  CPPCUDA_INLINE A sum() const {
+    A result[1];
+    sums(this, std::integral_constant<int, 1>(), result);
+    return result[0];
+  }
+
+  // The sums of several, each in that order. Halves are added to halves, of two vectors at a time, until there is one
+  // vector with a sum in each lane.
+  template <int n>
+  CPPCUDA_INLINE static void sums(const Vec* vectors, std::integral_constant<int, n>, A* results) {
+    Vec each[lanes];
+    for (int start = 0; start < n; start += lanes) {
+      for (int i = 0; i < lanes; ++i) each[i] = start + i < n ? vectors[start + i] : Vec(0);
+      add_halves<lanes>(each);
+      A values[lanes];
+      each[0].store(values);
+      for (int i = 0; i < lanes && start + i < n; ++i) results[start + i] = values[i];
+    }
+  }
+
+ private:
+#if defined(__AVX512F__)
+  // The mask of the first n lanes.
+  CPPCUDA_INLINE static auto first(int64_t n) {
+    return static_cast<std::conditional_t<lanes == 16, __mmask16, __mmask8>>((1u << n) - 1);
+  }
+#endif
+
+  template <int group>
+  CPPCUDA_INLINE static void add_halves(Vec* vectors) {
+    if constexpr (group > 1) {
+      [&]<int... I>(std::integer_sequence<int, I...>) {
+        // Lanes of the two vectors, numbered through: the first and the second half of each group.
+        constexpr auto lane = [](int i, int half) {
+          return i / group * group + i % (group / 2) + (i % group < group / 2 ? 0 : lanes) + half * (group / 2);
+        };
+        for (int i = 0; i < group / 2; ++i) {
+          const Values a = vectors[i].v, b = vectors[i + group / 2].v;
+          vectors[i] = __builtin_shufflevector(a, b, lane(I, 0)...) + __builtin_shufflevector(a, b, lane(I, 1)...);
+        }
+      }(std::make_integer_sequence<int, lanes>());
+      add_halves<group / 2>(vectors);
+    }
+  }
+
+  CPPCUDA_INLINE static Bits sign_bit() { return Vec(A(-0.0)).bits(); }
+
+  // 16 bits to 32 and back. (gcc 12 splits what __builtin_convertvector does with 32 or 64 bytes.)
+  CPPCUDA_INLINE static Bits extended(Halves h) {
+#if defined(__AVX512F__)
+    return (Bits)_mm512_cvtepu16_epi32((__m256i)h);
+#elif defined(__AVX2__)
+    return (Bits)_mm256_cvtepu16_epi32((__m128i)h);
+#else
+    return __builtin_convertvector(h, Bits);
+#endif
+  }
+
+  CPPCUDA_INLINE static Halves truncated(Bits b) {
+#if defined(__AVX512F__)
+    return (Halves)_mm512_cvtepi32_epi16((__m512i)b);
+#elif defined(__AVX2__)
+    const __m256i halves = _mm256_packus_epi32((__m256i)b, (__m256i)b);  // twice, in each half of the register
+    return (Halves)_mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0b1000));
+#else
+    return __builtin_convertvector(b, Halves);
+#endif
+  }
+
+  CPPCUDA_INLINE static Vec widen(std::type_identity<c10::BFloat16>, Halves h) { return of_bits(extended(h) << 16); }
+
+  // Rounded to the nearest, of two to the even one.
+  CPPCUDA_INLINE Halves narrow(std::type_identity<c10::BFloat16>) const {
+    const Bits b = bits(), nan = Bits{} + 0x7FC00000, rounded = v == v ? b + 0x7FFF + (b >> 16 & 1) : nan;
+#if defined(__AVX512BW__)
+    typedef uint16_t Indices __attribute__((vector_size(64)));
+    const __m512i odd = (__m512i)(Indices{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31});
+    return (Halves)_mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, (__m512i)rounded));
+#else
+    return truncated(rounded >> 16);
+#endif
+  }
+
+#if defined(__AVX512F__)
+  CPPCUDA_INLINE static Vec widen(std::type_identity<c10::Half>, Halves h) {
+    return Values(_mm512_cvtph_ps((__m256i)h));
+  }
+  CPPCUDA_INLINE Halves narrow(std::type_identity<c10::Half>) const {
+    return std::bit_cast<Halves>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#elif defined(__F16C__)
+  CPPCUDA_INLINE static Vec widen(std::type_identity<c10::Half>, Halves h) {
+    return Values(_mm256_cvtph_ps((__m128i)h));
+  }
+  CPPCUDA_INLINE Halves narrow(std::type_identity<c10::Half>) const {
+    return std::bit_cast<Halves>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#else
+  // A half's bits, moved to where a float has its exponent, are that float times 2^-112, subnormal or not.
+  CPPCUDA_INLINE static Vec widen(std::type_identity<c10::Half>, Halves h) {
+    const Bits b = extended(h), magnitude = (b & 0x7FFF) << 13;
+    const Vec scaled = of_bits(magnitude) * Vec(0x1p112F);
+    const Bits special = magnitude | 0x7F800000;  // infinity and NaN
+    return of_bits((magnitude >= (0x7C00u << 13) ? special : scaled.bits()) | (b & 0x8000) << 16);
+  }
+
+  // Adding a power of two whose last digit is the last one of the half's rounds as the half does.
+  CPPCUDA_INLINE Halves narrow(std::type_identity<c10::Half>) const {
+    const Vec a = abs(*this);
+    // Subnormal halves are multiples of 2^-24, and 0.5 has that as its last digit.
+    const Bits small = (a + Vec(0.5F)).bits() - 0x3F000000;
+    const Bits b = a.bits(), normal = (b + 0xFFF + (b >> 13 & 1) - (112u << 23)) >> 13;
+    Bits h = b < (113u << 23) ? small : normal;
+    h = b >= 0x477FF000 ? Bits{} + 0x7C00 : h;  // rounds to 65536 or more
+    h = v == v ? h : Bits{} + 0x7E00;
+    return truncated(h | (bits() >> 16 & 0x8000));
+  }
+#endif
+
+#if defined(__SSE2__)
+  template <class V>
+  CPPCUDA_INLINE static void stream_bytes(char* p, V values) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64) return _mm512_stream_si512(reinterpret_cast<__m512i*>(p), (__m512i)values);
+#endif
+#if defined(__AVX__)
+    if constexpr (sizeof(V) == 32) return _mm256_stream_si256(reinterpret_cast<__m256i*>(p), (__m256i)values);
+#endif
+    if constexpr (sizeof(V) == 16) return _mm_stream_si128(reinterpret_cast<__m128i*>(p), (__m128i)values);
+    if constexpr (sizeof(V) == 8) return _mm_stream_si64(reinterpret_cast<long long*>(p), (long long)values);
+  }
+#endif
+};
+
+// f(i, count) for each register full of n values, count of which are there.
+template <class V, class F>
+CPPCUDA_INLINE void for_vectors(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + V::lanes <= n; i += V::lanes) f(i, std::integral_constant<int, V::lanes>());
+  if (i < n) f(i, n - i);
+}
+
+// out[i] = f(i, count) for each register full of n values. Stream: past the caches.
+template <class V, bool Stream, class T, class F>
+CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
+  int64_t i = 0;
+  if constexpr (Stream) {
+    const uintptr_t beyond = reinterpret_cast<uintptr_t>(out) % V::template streamed<T>;
+    if (beyond != 0) {
+      i = static_cast<int64_t>((V::template streamed<T> - beyond) / sizeof(T));
+      if (i > n) i = n;
+      f(0, i).store(out, i);
+    }
+  }
+  for (; i + V::lanes <= n; i += V::lanes) {
+    const V value = f(i, std::integral_constant<int, V::lanes>());
+    Stream ? value.stream(out + i) : value.store(out + i);
+  }
+  if (i < n) f(i, n - i).store(out + i, n - i);
+}
+
+// low <= x <= high; a NaN stays one.
+template <class A, bool Coarse>
+CPPCUDA_INLINE Vec<A, Coarse> clamp(Vec<A, Coarse> x, Vec<A, Coarse> low, Vec<A, Coarse> high) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(A) == 4) return _mm512_min_ps(high.v, _mm512_max_ps(low.v, x.v));
+  if constexpr (sizeof(A) == 8) return _mm512_min_pd(high.v, _mm512_max_pd(low.v, x.v));
+#else
+  x = select(x < low, low, x);
+  return select(x > high, high, x);
+#endif
+}
+
+// exp, expm1 and tanh: x = n ln 2 + r with |r| <= ln 2 / 2 (W. Cody and W. Waite, "Software manual for the elementary
+// functions", 1980: ln 2 in two parts, so that n times the first is exact), and the Taylor series of expm1(r).
+template <class A>
+struct ExpConstants;
+
+template <>
+struct ExpConstants<float> {
+  static constexpr int mantissa = 23, bias = 127, terms = 7, coarse_terms = 5;
+  static constexpr float ln2_high = 0x1.63p-1F, ln2_low = -0x1.bd0106p-13F;
+  static constexpr float round = 0x1.8p23F;  // added and subtracted it leaves an integer
+  static constexpr float lowest = -104, highest = 89;
+};
+
+template <>
+struct ExpConstants<double> {
+  static constexpr int mantissa = 52, bias = 1023, terms = 13, coarse_terms = 13;
+  static constexpr double ln2_high = 0x1.62e42fp-1, ln2_low = 0x1.df473de6af279p-26;
+  static constexpr double round = 0x1.8p52;
+  static constexpr double lowest = -746, highest = 710;
+};
+
+// exp(x) = 2^n (1 + rest)
+template <class A, bool Coarse>
+struct Exponential {
+  using V = Vec<A, Coarse>;
+  using C = ExpConstants<A>;
+  typename V::Ints n;
+  V whole, rest;  // whole: n
+
+  CPPCUDA_INLINE explicit Exponential(V x) {
+    x = clamp(x, V(C::lowest), V(C::highest));
+    const V shifted = x * V(A(0x1.71547652b82fep0)) + V(C::round);
+    whole = shifted - V(C::round);
+    n = shifted.ints() - V(C::round).ints();
+    const V r = x - whole * V(C::ln2_high) - whole * V(C::ln2_low);
+    constexpr int terms = Coarse ? C::coarse_terms : C::terms;
+    V series = inverse_factorial(terms);
+#pragma GCC unroll 16
+    for (int k = terms - 1; k > 1; --k) series = series * r + V(inverse_factorial(k));
+    rest = r + r * r * series;
+  }
+
+  // 2^m, for m of a normal number.
+  CPPCUDA_INLINE static V power_of_2(typename V::Ints m) {
+    return V(std::bit_cast<typename V::Values>((m + C::bias) << C::mantissa));
+  }
+
+  CPPCUDA_INLINE static constexpr A inverse_factorial(int k) {
+    double product = 1;
+    for (int i = 2; i <= k; ++i) product *= i;
+    return static_cast<A>(1 / product);
+  }
+};
+
+template <class A, bool Coarse>
+CPPCUDA_INLINE Vec<A, Coarse> exp(Vec<A, Coarse> x) {
+  using E = Exponential<A, Coarse>;
+  const E e(x);
+#if defined(__AVX512F__)
+  const auto sum = e.rest + Vec<A, Coarse>(1);
+  if constexpr (sizeof(A) == 4) return _mm512_scalef_ps(sum.v, e.whole.v);
+  if constexpr (sizeof(A) == 8) return _mm512_scalef_pd(sum.v, e.whole.v);
+#else
+  // In two steps, since 2^n need not be a normal number.
+  const auto half = e.n >> 1;
+  return (E::power_of_2(half) + E::power_of_2(half) * e.rest) * E::power_of_2(e.n - half);
+#endif
+}
+
+// exp(x) - 1 for x <= 0, where it keeps its digits near 0.
+template <class A, bool Coarse>
+CPPCUDA_INLINE Vec<A, Coarse> expm1(Vec<A, Coarse> x) {
+  using E = Exponential<A, Coarse>;
+  const Vec<A, Coarse> lowest(-A(ExpConstants<A>::mantissa + 3));  // below it is -1
+  const E e(select(x < lowest, lowest, x));
+  const auto scale = E::power_of_2(e.n);
+  return scale * e.rest + (scale - Vec<A, Coarse>(1));
+}
+
+template <class A, bool Coarse>
+CPPCUDA_INLINE Vec<A, Coarse> tanh(Vec<A, Coarse> x) {
+  using V = Vec<A, Coarse>;
+  const V e = expm1(V(-2) * abs(x));
+  return copysign(e / (e + V(2)), x);
+}
+
+}  // namespace CPPCUDA_ISA
+}  // namespace cppcuda::core

@@ -1,0 +1,129 @@
+#include "ops/trilinear/cpu_kernel.h"
+
+#include "core/opmath.h"
+#include "core/vec.h"
+#include "ops/trilinear/math.h"
+
+namespace cppcuda::ops::trilinear {
+inline namespace CPPCUDA_ISA {
+
+using core::for_vectors;
+using core::Vec;
+using core::write_vectors;
+
+template <class T, class P>
+struct Loops {
+  using A = core::opmath<T>;
+  using V = Vec<A>;
+
+  template <class Params>
+  CPPCUDA_INLINE static Voxel<A> voxel_at(const Params& p, int64_t row) {
+    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
+  }
+
+  // Asks for the features of a row that comes later, of those that lie behind one another.
+  CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
+    const int64_t bytes = 8 * features * sizeof(T);
+    const char* later = reinterpret_cast<const char*>(feats) + (bytes > 2048 ? bytes : 2048);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(later + i);
+  }
+
+  template <bool Stream>
+  CPPCUDA_INLINE static void write(V v, T* to, int64_t n) {
+    Stream ? v.stream(to) : v.store(to, n);
+  }
+
+  // Unit: features lie next to each other.
+  template <bool Unit, bool Stream>
+  [[gnu::flatten]] static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at(p, row);
+      V weight[8];
+      for (int c = 0; c < 8; ++c) weight[c] = voxel.weight(c);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      if (Unit) prefetch(feats, p.features);
+      T* out = p.out + row * p.features;
+      write_vectors<V, Stream>(out, p.features, [&](int64_t f, auto n) {
+        V sum = 0;
+        for (int c = 0; c < 8; ++c) {
+          const T* from = feats + c * p.feats_corner;
+          sum += weight[c] * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+        }
+        return sum;
+      });
+    }
+  }
+
+  template <bool Unit, bool Stream, bool Feats, bool Points>
+  [[gnu::flatten]] static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at(p, row);
+      V weight[8], dot[8];
+      for (int c = 0; c < 8; ++c) {
+        weight[c] = voxel.weight(c);
+        dot[c] = 0;
+      }
+      const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
+      const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      if (Unit && Points) prefetch(feats, p.features);
+      T* grad_feats = p.grad_feats + row * 8 * p.features;
+      for_vectors<V>(p.features, [&](int64_t f, auto n) {
+        const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad_feature, p.grad_feature, n);
+        for (int c = 0; c < 8; ++c) {
+          if (Feats) write<Stream>(weight[c] * g, grad_feats + c * p.features + f, n);
+          if (!Points) continue;
+          const T* from = feats + c * p.feats_corner;
+          dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+        }
+      });
+      if (!Points) continue;
+      for (int d = 0; d < 3; ++d) {
+        V by_coordinate = 0;
+        for (int c = 0; c < 8; ++c) by_coordinate += V(voxel.slope(c, d)) * dot[c];
+        p.grad_points[row * 3 + d] = static_cast<P>(by_coordinate.sum());
+      }
+    }
+  }
+
+  // Streaming stores take whole registers.
+  static bool can_stream(const T* to, int64_t features) {
+    return reinterpret_cast<uintptr_t>(to) % V::template streamed<T> == 0 && features % V::lanes == 0;
+  }
+};
+
+}  // namespace CPPCUDA_ISA
+
+template <class Isa, class T, class P>
+void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+  using L = Loops<T, P>;
+  const bool unit = p.feats_feature == 1;
+  const auto loop = stream && unit ? L::template forward<true, true>
+                    : unit         ? L::template forward<true, false>
+                                   : L::template forward<false, false>;
+  loop(p, begin, end);
+}
+
+template <class Isa, class T, class P>
+void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+  using L = Loops<T, P>;
+  const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
+  stream &= unit && L::can_stream(p.grad_feats, p.features);
+  auto loop = [&]<bool Unit, bool Stream>() {
+    !p.grad_points  ? L::template backward<Unit, Stream, true, false>(p, begin, end)
+    : !p.grad_feats ? L::template backward<Unit, false, false, true>(p, begin, end)
+                    : L::template backward<Unit, Stream, true, true>(p, begin, end);
+  };
+  stream ? loop.template operator()<true, true>()
+  : unit ? loop.template operator()<true, false>()
+         : loop.template operator()<false, false>();
+}
+
+template struct RowKernel<core::Isa, double, double>;
+template struct RowKernel<core::Isa, float, float>;
+template struct RowKernel<core::Isa, c10::Half, c10::Half>;
+template struct RowKernel<core::Isa, c10::Half, float>;
+template struct RowKernel<core::Isa, c10::BFloat16, c10::BFloat16>;
+template struct RowKernel<core::Isa, c10::BFloat16, float>;
+
+}  // namespace cppcuda::ops::trilinear

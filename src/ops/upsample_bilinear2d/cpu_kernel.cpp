@@ -1,0 +1,132 @@
+#include "ops/upsample_bilinear2d/cpu_kernel.h"
+
+#include "core/vec.h"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+inline namespace CPPCUDA_ISA {
+
+using core::for_vectors;
+using core::Vec;
+using core::write_vectors;
+
+}  // namespace CPPCUDA_ISA
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const T* row, int64_t step, A* out) {
+  using V = Vec<A>;
+  for (int64_t x = 0; x < columns.out; x += V::lanes) {
+    const T* from = row + columns.first[x / block] * step;
+    const int32_t *lower = columns.lower + x, *upper = columns.upper + x;
+    const int32_t start = lower[0];
+    V at_lower, at_upper;
+    if (V::permutes && step == 1 && upper[V::lanes - 1] - start < V::lanes) {
+      const int64_t rest = columns.in - columns.first[x / block] - start;
+      const V pixels = rest < V::lanes ? V::load(from + start, rest) : V::load(from + start);
+      at_lower = pixels.permute(lower, start);
+      at_upper = pixels.permute(upper, start);
+    } else {
+      A values[2][V::lanes];
+      for (int i = 0; i < V::lanes; ++i) {
+        values[0][i] = static_cast<A>(from[lower[i] * step]);
+        values[1][i] = static_cast<A>(from[upper[i] * step]);
+      }
+      at_lower = V::load(values[0]);
+      at_upper = V::load(values[1]);
+    }
+    const V sum = V::load(columns.lower_weight + x) * at_lower + V::load(columns.upper_weight + x) * at_upper;
+    sum.store(out + x);
+  }
+}
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight,
+                                               int64_t n, T* out, bool stream) {
+  using V = Vec<A>;
+  const V a(lower_weight), b(upper_weight);
+  auto row = [&](int64_t x, auto count) { return a * V::load(lower + x, count) + b * V::load(upper + x, count); };
+  stream ? write_vectors<V, true>(out, n, row) : write_vectors<V, false>(out, n, row);
+}
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
+                                                      const T* upper, const Tap<A>& row, int64_t pixel_step,
+                                                      int64_t channel_step, int64_t depth, T* out, bool stream) {
+  using V = Vec<A>;
+  auto write = [&]<bool Unit, bool Stream>() {
+    for (int64_t x = 0; x < width; ++x, out += depth) {
+      const Tap<A>& column = columns[x];
+      const T* corners[4] = {lower + column.lower * pixel_step, lower + column.upper * pixel_step,
+                             upper + column.lower * pixel_step, upper + column.upper * pixel_step};
+      const V left(column.lower_weight), right(column.upper_weight), top(row.lower_weight), bottom(row.upper_weight);
+      auto pixel = [&](int64_t c, auto count) {
+        auto corner = [&](int i) {
+          return Unit ? V::load(corners[i] + c, count) : V::load(corners[i] + c * channel_step, channel_step, count);
+        };
+        return top * (left * corner(0) + right * corner(1)) + bottom * (left * corner(2) + right * corner(3));
+      };
+      write_vectors<V, Stream>(out, depth, pixel);
+    }
+  };
+  channel_step != 1 ? write.template operator()<false, false>()
+  : stream          ? write.template operator()<true, true>()
+                    : write.template operator()<true, false>();
+}
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::accumulate(const T* grad, int64_t pixel_step, int64_t channel_step,
+                                                    int64_t width, int64_t depth, A weight, bool add, A* sums) {
+  using V = Vec<A>;
+  const V w(weight);
+  auto values = [&](int64_t n, int64_t step, const T* from, A* to) {
+    auto loop = [&]<bool Unit, bool Add>() {
+      for_vectors<V>(n, [&](int64_t i, auto count) {
+        const V term = w * (Unit ? V::load(from + i, count) : V::load(from + i * step, step, count));
+        (Add ? V::load(to + i, count) + term : term).store(to + i, count);
+      });
+    };
+    step == 1 ? add ? loop.template operator()<true, true>() : loop.template operator()<true, false>()
+    : add ? loop.template operator()<false, true>()
+              : loop.template operator()<false, false>();
+  };
+  if (pixel_step == depth && (depth == 1 || channel_step == 1)) return values(width * depth, 1, grad, sums);
+  if (depth == 1) return values(width, pixel_step, grad, sums);
+  for (int64_t x = 0; x < width; ++x) values(depth, channel_step, grad + x * pixel_step, sums + x * depth);
+}
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, const A* sums, T* out) {
+  using V = Vec<A>;
+  for_vectors<V>(readers.in, [&](int64_t x, auto count) {
+    const A* from = sums + readers.first[x / block];
+    V sum = 0;
+    for (int64_t k = 0; k < readers.most; ++k) {
+      const V weight = V::load(readers.weights + k * readers.stride + x);
+      const V value = V::gather(from, readers.outputs + k * readers.stride + x);
+      sum += select(weight == V(0), V(0), weight * value);  // a missing one may be infinite
+    }
+    sum.store(out + x, count);
+  });
+}
+
+template <class Isa, class T>
+[[gnu::flatten]] void RowKernel<Isa, T>::gather_pixels(const Range* outputs, const int64_t* first_weight,
+                                                       const A* weights, int64_t width, const A* sums, int64_t depth,
+                                                       T* out) {
+  using V = Vec<A>;
+  for (int64_t x = 0; x < width; ++x, out += depth) {
+    const auto [left, right] = outputs[x];
+    const A* weight = weights + first_weight[x];
+    for_vectors<V>(depth, [&](int64_t c, auto count) {
+      V sum = 0;
+      for (int64_t o = left; o < right; ++o) sum += V(weight[o - left]) * V::load(sums + o * depth + c, count);
+      sum.store(out + c, count);
+    });
+  }
+}
+
+template struct RowKernel<core::Isa, double>;
+template struct RowKernel<core::Isa, float>;
+template struct RowKernel<core::Isa, c10::Half>;
+template struct RowKernel<core::Isa, c10::BFloat16>;
+
+}  // namespace cppcuda::ops::upsample_bilinear2d

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/isa.h"
+#include "core/opmath.h"
+#include "ops/upsample_bilinear2d/math.h"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+// Indices are 32-bit, from the first one of each block of pixels.
+inline constexpr int block = 16;
+
+// The taps of all output pixels along x, up to a whole block. Pixel o reads first[o / block] + lower[o] and + upper[o].
+template <class A>
+struct Columns {
+  int64_t in, out;
+  const int64_t* first;
+  const int32_t *lower, *upper;
+  const A *lower_weight, *upper_weight;
+};
+
+// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those that it lacks with
+// weight 0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
+template <class A>
+struct ColumnReaders {
+  int64_t in, most, stride;
+  const int64_t* first;
+  const int32_t* outputs;
+  const A* weights;
+};
+
+// What is done to one row of an image, T in the tensors and A between the two directions. depth: values per pixel that
+// lie next to each other, 1 in NCHW and the channels in channels_last.
+template <class Isa, class T>
+struct RowKernel {
+  using A = core::opmath<T>;
+
+  // Forward, NCHW: a row of the input (its pixels a step apart) along x, then two of those along y.
+  static void stretch(const Columns<A>& columns, const T* row, int64_t step, A* out);
+  static void blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n, T* out, bool stream);
+
+  // Forward, channels_last: a row of the output from two of the input, whose pixels and channels are so far apart.
+  static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
+                           int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
+
+  // Backward: sums = or += weight times `width` pixels of a row of the output's gradient.
+  static void accumulate(const T* grad, int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth,
+                         A weight, bool add, A* sums);
+
+  // Then along x, to a row of the input's gradient.
+  static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);
+  static void gather_pixels(const Range* outputs, const int64_t* first_weight, const A* weights, int64_t width,
+                            const A* sums, int64_t depth, T* out);
+};
+
+}  // namespace cppcuda::ops::upsample_bilinear2d
