@@ -2,6 +2,7 @@
 # Checks of the built library that are not about what its functions compute.
 #
 #   check_library.sh dependencies|exports|parallel <libcppcuda.so> <file with the paths of its objects>
+#   check_library.sh capabilities <libcppcuda.so> <file with the paths of the CPU kernels' objects>
 set -euo pipefail
 library=$2
 
@@ -37,6 +38,21 @@ case $1 in
       parallel=$((parallel + 1))
     done < "$3"
     [ "$parallel" -gt 0 ] || fail "no object calls at::parallel_for"
+    ;;
+  capabilities)
+    # What is compiled for a better processor must be called through its capability only. An inline function of others that
+    # were compiled there too might be the copy that the linker keeps, and an initialiser runs on every processor.
+    kernels=0
+    while read -r object; do
+      symbols=$(nm -C "$object" | cut -c18-)
+      shared=$(grep -E '^[uvVwW] ' <<< "$symbols" | grep -vE '(base|avx2|avx512)::' || true)
+      [ -z "$shared" ] || fail "$object has functions that other files may call:" "$shared"
+      needed=$(grep -E '^U ' <<< "$symbols" | grep -vE '^U (mem(cpy|set|move)|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|gcov|stack_chk).*)$' || true)
+      [ -z "$needed" ] || fail "$object calls functions that are not its own:" "$needed"
+      if grep -q '_GLOBAL__sub_I' <<< "$symbols"; then fail "$object has an initialiser"; fi
+      kernels=$((kernels + $(grep -c '^[WT] ' <<< "$symbols")))
+    done < "$3"
+    [ "$kernels" -gt 0 ] || fail "no CPU kernels"
     ;;
   *) fail "unknown check $1" ;;
 esac

@@ -179,36 +179,33 @@ struct Vec {
 #endif
   }
 
-  // base[indices[i]]
-  CPPCUDA_INLINE static Vec gather(const A* base, const int32_t* indices) {
+  // from[indices[i]], of indices that do not decrease; `readable` values are there.
+  template <class T>
+  CPPCUDA_INLINE static Vec pick(const T* from, const int32_t* indices, [[maybe_unused]] int64_t readable) {
 #if defined(__AVX512F__)
-    if constexpr (lanes == 16) return Values(_mm512_i32gather_ps(_mm512_loadu_si512(indices), base, 4));
+    if constexpr (lanes == 16) {
+      const int32_t first = indices[0], span = indices[lanes - 1] - first;
+      const __m512i lane = _mm512_sub_epi32(_mm512_loadu_si512(indices), _mm512_set1_epi32(first));
+      const int64_t rest = readable - first;
+      if (span < lanes) return _mm512_permutexvar_ps(lane, load_at_most(from + first, rest).v);
+      if (span < 2 * lanes) {
+        const Vec second = load_at_most(from + first + lanes, rest - lanes);
+        return _mm512_permutex2var_ps(load(from + first).v, lane, second.v);
+      }
+    }
+#elif defined(__AVX2__)
+    if constexpr (lanes == 8) {
+      const int32_t first = indices[0];
+      const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices));
+      if (indices[lanes - 1] - first < lanes) {
+        const Vec values = load_at_most(from + first, readable - first);
+        return _mm256_permutevar8x32_ps(values.v, _mm256_sub_epi32(all, _mm256_set1_epi32(first)));
+      }
+    }
 #endif
-    A values[lanes];
-    for (int i = 0; i < lanes; ++i) values[i] = base[indices[i]];
+    T values[lanes];
+    for (int i = 0; i < lanes; ++i) __builtin_memcpy(values + i, from + indices[i], sizeof(T));
     return load(values);
-  }
-
-  // Lane i gets lane indices[i] - first, where the processor can do that.
-#if defined(__AVX512F__)
-  static constexpr bool permutes = lanes == 16;
-#elif defined(__AVX2__)
-  static constexpr bool permutes = lanes == 8;
-#else
-  static constexpr bool permutes = false;
-#endif
-  CPPCUDA_INLINE Vec permute([[maybe_unused]] const int32_t* indices, [[maybe_unused]] int32_t first) const {
-#if defined(__AVX512F__)
-    if constexpr (permutes) {
-      return _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_loadu_si512(indices), _mm512_set1_epi32(first)), v);
-    }
-#elif defined(__AVX2__)
-    if constexpr (permutes) {
-      const __m256i from = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices));
-      return _mm256_permutevar8x32_ps(v, _mm256_sub_epi32(from, _mm256_set1_epi32(first)));
-    }
-#endif
-    return *this;
   }
 
   // The sum of all lanes, in an order that depends on their number only.
@@ -255,6 +252,11 @@ struct Vec {
       }(std::make_integer_sequence<int, lanes>());
       add_halves<group / 2>(vectors);
     }
+  }
+
+  template <class T>
+  CPPCUDA_INLINE static Vec load_at_most(const T* p, int64_t n) {
+    return n < lanes ? load(p, n) : load(p);
   }
 
   CPPCUDA_INLINE static Bits sign_bit() { return Vec(A(-0.0)).bits(); }

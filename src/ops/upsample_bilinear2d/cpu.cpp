@@ -75,29 +75,30 @@ struct Readers {
   const A* weights_of(int64_t i) const { return weights.data() + first_weight[i]; }
 };
 
-// The same in the order in which vectors want them.
+// The same in the order in which vectors want them: no index is less than the one before it.
 template <class A>
 class VectorReaders {
  public:
-  explicit VectorReaders(const Readers<A>& readers) : in_(static_cast<int64_t>(readers.outputs.size())) {
+  VectorReaders(const Readers<A>& readers, int64_t out)
+      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)) {
     for (const Range& r : readers.outputs) most_ = std::max(most_, r.last - r.first);
-    const int64_t stride = round_up(in_);
-    outputs_.resize(most_ * stride);
-    weights_.resize(most_ * stride);
-    for (int64_t i = 0; i < in_; ++i) {
-      const auto [left, right] = readers.outputs[i];
-      if (i % block == 0) first_.push_back(left);
-      for (int64_t o = left; o < right; ++o) {
-        outputs_[(o - left) * stride + i] = static_cast<int32_t>(o - first_.back());
-        weights_[(o - left) * stride + i] = readers.weights_of(i)[o - left];
+    outputs_.resize(most_ * stride_);
+    weights_.resize(most_ * stride_);
+    for (int64_t i = 0; i < stride_; ++i) {
+      const auto [left, right] = readers.outputs[std::min(i, in_ - 1)];
+      if (i % block == 0) first_.push_back(std::min(left, out - 1));
+      for (int64_t k = 0; k < most_; ++k) {
+        const int64_t o = std::min(left + k, std::max(left, right - 1));
+        outputs_[k * stride_ + i] = static_cast<int32_t>(std::min(o, out - 1) - first_.back());
+        if (i < in_ && left + k < right) weights_[k * stride_ + i] = readers.weights_of(i)[k];
       }
     }
   }
 
-  ColumnReaders<A> view() const { return {in_, most_, round_up(in_), first_.data(), outputs_.data(), weights_.data()}; }
+  ColumnReaders<A> view() const { return {in_, out_, most_, stride_, first_.data(), outputs_.data(), weights_.data()}; }
 
  private:
-  int64_t in_, most_ = 0;
+  int64_t in_, out_, stride_, most_ = 0;
   std::vector<int64_t> first_;
   std::vector<int32_t> outputs_;
   std::vector<A> weights_;
@@ -186,7 +187,7 @@ template <class T>
 void run_backward(const Params<T>& p) {
   using A = core::opmath<T>;
   const Readers<A> rows(p.y), columns(p.x);
-  const VectorReaders<A> vectors(columns);
+  const VectorReaders<A> vectors(columns, p.x.out);
   const Images<T> images(p);
   const int64_t depth = images.depth;
   // Work follows the larger of the two images.
@@ -198,11 +199,8 @@ void run_backward(const Params<T>& p) {
       const T* grad = Images<T>::source(p, i / p.y.in);
       const int64_t y = i % p.y.in;
       const auto [first, last] = rows.outputs[y];
-      if (first == last) std::fill(along_y.begin(), along_y.end(), A(0));
-      for (int64_t o = first; o < last; ++o) {
-        Kernel::accumulate(grad + o * p.strides.h, p.strides.w, p.strides.c, p.x.out, depth,
-                           rows.weights_of(y)[o - first], /*add*/ o > first, along_y.data());
-      }
+      Kernel::sum_rows(grad + first * p.strides.h, p.strides.h, rows.weights_of(y), last - first, p.strides.w,
+                       p.strides.c, p.x.out, depth, along_y.data());
       T* out = p.target + i * p.x.in * depth;
       if (depth == 1) {
         Kernel::gather(vectors.view(), along_y.data(), out);

@@ -16,23 +16,13 @@ template <class Isa, class T>
   using V = Vec<A>;
   for (int64_t x = 0; x < columns.out; x += V::lanes) {
     const T* from = row + columns.first[x / block] * step;
-    const int32_t *lower = columns.lower + x, *upper = columns.upper + x;
-    const int32_t start = lower[0];
-    V at_lower, at_upper;
-    if (V::permutes && step == 1 && upper[V::lanes - 1] - start < V::lanes) {
-      const int64_t rest = columns.in - columns.first[x / block] - start;
-      const V pixels = rest < V::lanes ? V::load(from + start, rest) : V::load(from + start);
-      at_lower = pixels.permute(lower, start);
-      at_upper = pixels.permute(upper, start);
-    } else {
-      A values[2][V::lanes];
-      for (int i = 0; i < V::lanes; ++i) {
-        values[0][i] = static_cast<A>(from[lower[i] * step]);
-        values[1][i] = static_cast<A>(from[upper[i] * step]);
-      }
-      at_lower = V::load(values[0]);
-      at_upper = V::load(values[1]);
-    }
+    auto pixels = [&](const int32_t* indices) {
+      if (step == 1) return V::pick(from, indices, columns.in - columns.first[x / block]);
+      T values[V::lanes];
+      for (int i = 0; i < V::lanes; ++i) __builtin_memcpy(values + i, from + indices[i] * step, sizeof(T));
+      return V::load(values);
+    };
+    const V at_lower = pixels(columns.lower + x), at_upper = pixels(columns.upper + x);
     const V sum = V::load(columns.lower_weight + x) * at_lower + V::load(columns.upper_weight + x) * at_upper;
     sum.store(out + x);
   }
@@ -73,20 +63,23 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::accumulate(const T* grad, int64_t pixel_step, int64_t channel_step,
-                                                    int64_t width, int64_t depth, A weight, bool add, A* sums) {
+[[gnu::flatten]] void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
+                                                  int64_t pixel_step, int64_t channel_step, int64_t width,
+                                                  int64_t depth, A* sums) {
   using V = Vec<A>;
-  const V w(weight);
   auto values = [&](int64_t n, int64_t step, const T* from, A* to) {
-    auto loop = [&]<bool Unit, bool Add>() {
+    auto loop = [&]<bool Unit>() {
       for_vectors<V>(n, [&](int64_t i, auto count) {
-        const V term = w * (Unit ? V::load(from + i, count) : V::load(from + i * step, step, count));
-        (Add ? V::load(to + i, count) + term : term).store(to + i, count);
+        V sum = 0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const T* row = from + r * row_step;
+          if (Unit) __builtin_prefetch(row + i + rows * row_step);
+          sum += V(weights[r]) * (Unit ? V::load(row + i, count) : V::load(row + i * step, step, count));
+        }
+        sum.store(to + i, count);
       });
     };
-    step == 1 ? add ? loop.template operator()<true, true>() : loop.template operator()<true, false>()
-    : add ? loop.template operator()<false, true>()
-              : loop.template operator()<false, false>();
+    step == 1 ? loop.template operator()<true>() : loop.template operator()<false>();
   };
   if (pixel_step == depth && (depth == 1 || channel_step == 1)) return values(width * depth, 1, grad, sums);
   if (depth == 1) return values(width, pixel_step, grad, sums);
@@ -101,8 +94,8 @@ template <class Isa, class T>
     V sum = 0;
     for (int64_t k = 0; k < readers.most; ++k) {
       const V weight = V::load(readers.weights + k * readers.stride + x);
-      const V value = V::gather(from, readers.outputs + k * readers.stride + x);
-      sum += select(weight == V(0), V(0), weight * value);  // a missing one may be infinite
+      const V value = V::pick(from, readers.outputs + k * readers.stride + x, readers.out - readers.first[x / block]);
+      sum += select(weight == V(0), V(0), weight * value);  // one that does not count may be infinite
     }
     sum.store(out + x, count);
   });

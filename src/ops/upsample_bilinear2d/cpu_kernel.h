@@ -20,11 +20,11 @@ struct Columns {
   const A *lower_weight, *upper_weight;
 };
 
-// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those that it lacks with
+// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those beyond its own with
 // weight 0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
 template <class A>
 struct ColumnReaders {
-  int64_t in, most, stride;
+  int64_t in, out, most, stride;
   const int64_t* first;
   const int32_t* outputs;
   const A* weights;
@@ -44,9 +44,9 @@ struct RowKernel {
   static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
                            int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
 
-  // Backward: sums = or += weight times `width` pixels of a row of the output's gradient.
-  static void accumulate(const T* grad, int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth,
-                         A weight, bool add, A* sums);
+  // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth].
+  static void sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows, int64_t pixel_step,
+                       int64_t channel_step, int64_t width, int64_t depth, A* sums);
 
   // Then along x, to a row of the input's gradient.
   static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);

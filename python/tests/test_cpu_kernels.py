@@ -1,0 +1,171 @@
+"""The CPU kernels: every capability of the processor; bits depend neither on threads nor on how memory is treated."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cppcuda.functional as F
+import pytest
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+ANOTHER_PROCESS = """
+import sys, torch
+sys.path.insert(0, {tests!r})
+from test_cpu_kernels import results
+torch.save(dict(results()), {path!r})
+"""
+
+
+def gradients(outputs: Tensor | tuple[Tensor, ...], inputs: list[Tensor]) -> Iterator[Tensor]:
+    outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+    yield from outputs
+    yield from torch.autograd.grad(outputs, inputs, [torch.cos(o.detach()) for o in outputs])
+
+
+def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
+    """Sizes with and without a rest, on and off boundaries of 64 bytes, on one thread and on several."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int, start: int = 0) -> Tensor:
+        count = torch.Size(shape).numel()
+        memory = torch.randn(start + count, generator=generator, dtype=torch.float64).to(dtype)
+        return memory[start:].view(shape).requires_grad_()
+
+    for name, op in (("sigmoid", F.sigmoid), ("quick_gelu", F.quick_gelu)):
+        for size, start in ((7, 1), (1000, 0), (70001, 3)):
+            x = random(size, start=start)
+            yield f"{name} {size}", gradients(op(x), [x])
+        x = random(97, 131)
+        yield f"{name} strided", gradients(op(x[::2, ::3].t()), [x])
+    for features in (1, 3, 8, 16, 37, 64):
+        feats, points = random(3001, 8, features), (random(3001, 3).detach() / 4).requires_grad_()
+        yield f"trilinear {features}", gradients(F.trilinear(feats, points), [feats, points])
+    for channels_last in (False, True):
+        for channels, size in ((5, (21, 83)), (16, (40, 33))):
+            image = random(2, channels, 17, 41).detach()
+            if channels_last:
+                image = image.to(memory_format=torch.channels_last)
+            image.requires_grad_()
+            for mode in ("half_pixel", "align_corners", "asymmetric"):
+                y = F.upsample_bilinear2d(image, size, coordinate_transformation_mode=mode)
+                yield f"upsample {channels} {mode} {channels_last}", gradients(y, [image])
+    for batch, inputs, size in ((1, 3, 5), (16, 32, 128), (67, 19, 70)):
+        shapes = ((batch, inputs), (3 * size, size + inputs), (3 * size,), (batch, size), (batch, size))
+        cell = [random(*shape) for shape in shapes]
+        yield f"lltm_cell {batch}", gradients(F.lltm_cell(*cell), cell)
+
+
+def results() -> Iterator[tuple[str, list[Tensor]]]:
+    for dtype in DTYPES:
+        for name, tensors in calls(dtype):
+            yield f"{name} {dtype}", [t.detach() for t in tensors]
+
+
+def results_under(tmp_path: Path, **environment: str) -> dict[str, list[Tensor]]:
+    path = tmp_path / "results.pt"
+    code = ANOTHER_PROCESS.format(tests=str(Path(__file__).parent), path=str(path))
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, check=True, timeout=600)
+    loaded: dict[str, list[Tensor]] = torch.load(path)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, list[Tensor]]:
+    return dict(results())
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OMP_NUM_THREADS": "1"},
+        {"OMP_NUM_THREADS": "3"},
+        {"CPPCUDA_STREAM_BYTES": "0"},
+        {"CPPCUDA_STREAM_BYTES": str(1 << 60)},
+        {"CPPCUDA_HUGE_PAGES": "0"},
+    ],
+    ids=lambda e: "=".join(*e.items()),
+)
+def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], environment: dict[str, str]) -> None:
+    there = results_under(tmp_path, **environment)
+    assert there.keys() == here.keys()
+    for name, expected in here.items():
+        if "lltm_cell 67" in name and "OMP_NUM_THREADS" in environment:
+            continue  # its products are those of at::mm, which promises nothing
+        for result, wanted in zip(there[name], expected, strict=True):
+            assert torch.equal(result, wanted), name
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capability: str) -> None:
+    there = results_under(tmp_path, ATEN_CPU_CAPABILITY=capability)
+    for name, wanted in here.items():
+        # A gradient sums many terms; 16-bit results may round to either side.
+        for result, expected in zip(there[name], wanted, strict=True):
+            tolerance = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+            atol = tolerance[result.dtype] * max(1.0, float(expected.abs().max()))
+            torch.testing.assert_close(result, expected, rtol=tolerance[result.dtype], atol=atol, msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_16_bit_value(dtype: torch.dtype) -> None:
+    x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(dtype)
+    expected = torch.sigmoid(x.double()).to(dtype)
+    result = F.sigmoid(x)
+    # To the nearest, but where the float32 in between lies next to the middle of two.
+    wrong = (result.view(torch.int16) - expected.view(torch.int16)).abs()[~expected.isnan()]
+    assert wrong.max() <= 1
+    assert (wrong > 0).sum() < 20
+    assert torch.equal(result.isnan(), x.isnan())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_do_not_depend_on_the_place(dtype: torch.dtype) -> None:
+    x = torch.randn(300, dtype=torch.float64).mul_(8).to(dtype)
+    for op in (F.sigmoid, F.quick_gelu):
+        expected = op(x)
+        for start in range(70):
+            assert torch.equal(op(x[start : start + 97]), expected[start : start + 97])
+        assert torch.equal(op(x[::3]), expected[::3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sigmoid_is_close_everywhere(dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-800, 800, 100001, dtype=torch.float64), torch.tensor([float("inf"), -float("inf")])])
+    x = x.to(dtype)
+    expected = torch.sigmoid(x.double())
+    # Below this its result is subnormal, or its exp is infinite.
+    normal = expected > 2 * torch.finfo(dtype).tiny
+    error = ((F.sigmoid(x).double() - expected) / expected).abs()[normal]
+    assert error.max() < 3 * torch.finfo(dtype).eps
+    assert F.sigmoid(x)[~normal].max() <= 2 * torch.finfo(dtype).tiny
+    assert F.sigmoid(torch.tensor(float("nan"), dtype=dtype)).isnan()
+
+
+def huge_page_bytes() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("AnonHugePages"))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_huge_pages(wanted: bool) -> None:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[madvise]" not in setting.read_text():
+        pytest.skip("pages are as large as the kernel wants")
+    code = (
+        f"import sys, torch; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import cppcuda.functional as F; from test_cpu_kernels import huge_page_bytes\n"
+        "x = torch.zeros(1 << 24); before = huge_page_bytes(); y = F.sigmoid(x)\n"
+        "print(huge_page_bytes() - before, y.nbytes)"
+    )
+    environment = {**os.environ, "CPPCUDA_HUGE_PAGES": str(int(wanted))}
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, timeout=300, capture_output=True, text=True
+    )
+    huge, size = map(int, process.stdout.split())
+    assert huge > size / 2 if wanted else huge == 0
