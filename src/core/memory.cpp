@@ -34,7 +34,8 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
   // Larger blocks malloc never takes from memory that it has: their pages are new ones.
   constexpr size_t least = size_t{32} << 20;
   static const bool wanted = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
-  if (!wanted || t.nbytes() < least || !t.device().is_cpu()) return;
+  // Meta kernels allocate too, by symbolic sizes.
+  if (!wanted || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < least) return;
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(t.const_data_ptr()), begin = address / page * page;
   // Without success there are small pages.

@@ -219,14 +219,14 @@ struct Vec {
   // vector with a sum in each lane.
   template <int n>
   CPPCUDA_INLINE static void sums(const Vec* vectors, std::integral_constant<int, n>, A* results) {
-    Vec each[lanes];
-    for (int start = 0; start < n; start += lanes) {
-      for (int i = 0; i < lanes; ++i) each[i] = start + i < n ? vectors[start + i] : Vec(0);
-      add_halves<lanes>(each);
-      A values[lanes];
-      each[0].store(values);
-      for (int i = 0; i < lanes && start + i < n; ++i) results[start + i] = values[i];
-    }
+    constexpr int now = n < lanes ? n : lanes;
+    Vec each[now];
+    for (int i = 0; i < now; ++i) each[i] = vectors[i];
+    add_halves<lanes, now>(each);
+    A values[lanes];
+    each[0].store(values);
+    for (int i = 0; i < now; ++i) results[i] = values[i];
+    if constexpr (n > now) sums(vectors + now, std::integral_constant<int, n - now>(), results + now);
   }
 
  private:
@@ -237,20 +237,23 @@ struct Vec {
   }
 #endif
 
-  template <int group>
+  // n: vectors that are there; the others count as zeros.
+  template <int group, int n>
   CPPCUDA_INLINE static void add_halves(Vec* vectors) {
     if constexpr (group > 1) {
+      constexpr int left = n < group / 2 ? n : group / 2;
       [&]<int... I>(std::integer_sequence<int, I...>) {
-        // Lanes of the two vectors, numbered through: the first and the second half of each group.
-        constexpr auto lane = [](int i, int half) {
-          return i / group * group + i % (group / 2) + (i % group < group / 2 ? 0 : lanes) + half * (group / 2);
+        // Lanes of two vectors, numbered through: of each group those of the first or of the second half.
+        constexpr auto lane = [](int i, int which) {
+          constexpr int half = group / 2;
+          return i / group * group + i % half + (i % group < half ? 0 : lanes) + which * half;
         };
-        for (int i = 0; i < group / 2; ++i) {
-          const Values a = vectors[i].v, b = vectors[i + group / 2].v;
+        for (int i = 0; i < left; ++i) {
+          const Values a = vectors[i].v, b = i + group / 2 < n ? vectors[i + group / 2].v : Values{};
           vectors[i] = __builtin_shufflevector(a, b, lane(I, 0)...) + __builtin_shufflevector(a, b, lane(I, 1)...);
         }
       }(std::make_integer_sequence<int, lanes>());
-      add_halves<group / 2>(vectors);
+      add_halves<group / 2, left>(vectors);
     }
   }
 

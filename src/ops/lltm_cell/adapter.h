@@ -1,7 +1,7 @@
 #pragma once
 
 // From tensors to Params, for CPU and CUDA alike: check, allocate, multiply, call run(Params). A small cell, which
-// is_small(CellSizes, bytes of a sum) chooses, is as a whole the backend's own: run_small(Small...Params).
+// is_small(CellSizes, bytes of a value) chooses, is as a whole the backend's own: run_small(Small...Params).
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -27,8 +27,7 @@ bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments
   for (const Tensor& t : arguments) {
     if (t.defined() && (t.dim() == 3 || !t.is_contiguous())) return false;
   }
-  const Tensor& first = *arguments.begin();
-  return is_small(sizes, first.scalar_type() == at::kDouble ? 8 : 4);
+  return is_small(sizes, arguments.begin()->element_size());
 }
 
 template <class T>

@@ -29,9 +29,10 @@ void parallel_columns(int64_t rows, int64_t size, F f) {
   });
 }
 
-// Whether products of our own take less time than at::mm, which for the smallest takes longer to start than they do.
-bool is_small(const CellSizes& cell, int64_t) {
-  constexpr int64_t most_rows = 32, most_products = 1 << 21;
+// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md ours
+// took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does not use.
+bool is_small(const CellSizes& cell, int64_t value_bytes) {
+  const int64_t most_rows = 128, most_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
   // Factor by factor: sizes may be anything.
   return cell.rows <= most_rows && cell.size <= most_products && cell.inputs <= most_products &&
          cell.rows * 3 * cell.size * cell.concatenated() <= most_products;

@@ -17,8 +17,9 @@ inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
 
 // Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work is an
 // estimate, not yet measured.
-inline bool is_small(const CellSizes& cell, int64_t sum_bytes) {
+inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
   constexpr int64_t most_shared = 40 << 10, most_products = 1 << 21;
+  const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);
   // Factor by factor: sizes may be anything.
   return cell.rows > 0 && cell.size > 0 && cell.rows <= most_shared && cell.size <= most_shared &&
          cell.inputs <= most_products && small_shared_bytes(cell, sum_bytes) <= most_shared &&

@@ -78,11 +78,14 @@ struct Loops {
         }
       });
       if (!Points) continue;
+      V by_coordinate[3];
       for (int d = 0; d < 3; ++d) {
-        V by_coordinate = 0;
-        for (int c = 0; c < 8; ++c) by_coordinate += V(voxel.slope(c, d)) * dot[c];
-        p.grad_points[row * 3 + d] = static_cast<P>(by_coordinate.sum());
+        by_coordinate[d] = 0;
+        for (int c = 0; c < 8; ++c) by_coordinate[d] += V(voxel.slope(c, d)) * dot[c];
       }
+      A sums[3];
+      V::sums(by_coordinate, std::integral_constant<int, 3>(), sums);
+      for (int d = 0; d < 3; ++d) p.grad_points[row * 3 + d] = static_cast<P>(sums[d]);
     }
   }
 
