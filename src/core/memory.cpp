@@ -37,9 +37,10 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
   // Meta kernels allocate too, by symbolic sizes.
   if (!wanted || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < least) return;
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<uintptr_t>(t.const_data_ptr()), begin = address / page * page;
+  char* const data = static_cast<char*>(t.mutable_data_ptr());
+  const uintptr_t into_page = reinterpret_cast<uintptr_t>(data) % page;
   // Without success there are small pages.
-  madvise(reinterpret_cast<void*>(begin), address + t.nbytes() - begin, MADV_HUGEPAGE);
+  madvise(data - into_page, t.nbytes() + into_page, MADV_HUGEPAGE);
 #endif
 }
 

@@ -39,18 +39,18 @@ struct Native;
 
 template <>
 struct Native<float> {
-  typedef float Values __attribute__((vector_size(register_bytes)));
-  typedef uint32_t Bits __attribute__((vector_size(register_bytes)));
-  typedef int32_t Ints __attribute__((vector_size(register_bytes)));
-  typedef uint16_t Halves __attribute__((vector_size(register_bytes / 2)));
+  using Values __attribute__((vector_size(register_bytes))) = float;
+  using Bits __attribute__((vector_size(register_bytes))) = uint32_t;
+  using Ints __attribute__((vector_size(register_bytes))) = int32_t;
+  using Halves __attribute__((vector_size(register_bytes / 2))) = uint16_t;
 };
 
 template <>
 struct Native<double> {
-  typedef double Values __attribute__((vector_size(register_bytes)));
-  typedef uint64_t Bits __attribute__((vector_size(register_bytes)));
-  typedef int64_t Ints __attribute__((vector_size(register_bytes)));
-  typedef uint16_t Halves __attribute__((vector_size(register_bytes / 4)));
+  using Values __attribute__((vector_size(register_bytes))) = double;
+  using Bits __attribute__((vector_size(register_bytes))) = uint64_t;
+  using Ints __attribute__((vector_size(register_bytes))) = int64_t;
+  using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
 };
 
 // Coarse: what is computed with it will be rounded to 16 bits, so that functions may take less trouble.
@@ -292,7 +292,7 @@ struct Vec {
   CPPCUDA_INLINE Halves narrow(std::type_identity<c10::BFloat16>) const {
     const Bits b = bits(), nan = Bits{} + 0x7FC00000, rounded = v == v ? b + 0x7FFF + (b >> 16 & 1) : nan;
 #if defined(__AVX512BW__)
-    typedef uint16_t Indices __attribute__((vector_size(64)));
+    using Indices __attribute__((vector_size(64))) = uint16_t;
     const __m512i odd = (__m512i)(Indices{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31});
     return (Halves)_mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, (__m512i)rounded));
 #else
