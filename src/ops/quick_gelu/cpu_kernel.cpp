@@ -3,9 +3,7 @@
 
 namespace cppcuda {
 
-using namespace ops::quick_gelu;
-
-template struct core::PointwiseKernel<core::Isa, ForwardMath, /*inputs*/ 1>;
-template struct core::PointwiseKernel<core::Isa, BackwardMath, /*inputs*/ 2>;
+template struct core::PointwiseKernel<core::Isa, ops::quick_gelu::ForwardMath, /*inputs*/ 1>;
+template struct core::PointwiseKernel<core::Isa, ops::quick_gelu::BackwardMath, /*inputs*/ 2>;
 
 }  // namespace cppcuda

@@ -3,9 +3,7 @@
 
 namespace cppcuda {
 
-using namespace ops::sigmoid;
-
-template struct core::PointwiseKernel<core::Isa, ForwardMath, /*inputs*/ 1>;
-template struct core::PointwiseKernel<core::Isa, BackwardMath, /*inputs*/ 2>;
+template struct core::PointwiseKernel<core::Isa, ops::sigmoid::ForwardMath, /*inputs*/ 1>;
+template struct core::PointwiseKernel<core::Isa, ops::sigmoid::BackwardMath, /*inputs*/ 2>;
 
 }  // namespace cppcuda
