@@ -117,7 +117,7 @@ def test_every_16_bit_value(dtype: torch.dtype) -> None:
     x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(dtype)
     expected = torch.sigmoid(x.double()).to(dtype)
     result = F.sigmoid(x)
-    # To the nearest, but where the float32 in between lies next to the middle of two; below the normal numbers exp overflows.
+    # To the nearest, unless the float32 in between lies next to a middle. Below the normal numbers exp overflows.
     normal = expected >= torch.finfo(dtype).tiny if dtype == torch.bfloat16 else ~expected.isnan()
     wrong = (result.view(torch.int16) - expected.view(torch.int16)).abs()[normal]
     assert wrong.max() <= 1
