@@ -164,9 +164,13 @@ setup_cuobjdump() {
 # Whether the build in BUILD_DIR has CUDA kernels.
 has_cuda() { grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
 
-# build_library [CMake arguments]
-build_library() {
-  say "build (${BUILD_DIR#"$ROOT"/})"
+# Whether there is valgrind, which is installed when that is possible.
+setup_valgrind() {
+  command -v valgrind > /dev/null || apt_install valgrind
+}
+
+# configure_library [CMake arguments]
+configure_library() {
   mkdir -p "$BUILD_DIR"
   local configure=("$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$(tool ninja)"
     -DPython3_EXECUTABLE="$PYTHON" -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@")
@@ -175,6 +179,12 @@ build_library() {
     "${configure[@]}" --fresh > "$BUILD_DIR/configure.log" 2>&1 ||
     { cat "$BUILD_DIR/configure.log" && fail "configuring failed"; }
   grep -E '^-- cppcuda' "$BUILD_DIR/configure.log"
+}
+
+# build_library [CMake arguments]
+build_library() {
+  say "build (${BUILD_DIR#"$ROOT"/})"
+  configure_library "$@"
   "$CMAKE" --build "$BUILD_DIR"
 }
 

@@ -3,13 +3,12 @@
 // What an op returns, before there is any memory: what its shape function says and what CPU, CUDA
 // and Meta kernels allocate, so that the three cannot differ.
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/TensorOptions.h>
 #include <c10/util/SmallVector.h>
 
 #include <array>
 
-#include "core/memory.h"
 #include "core/op.h"
 
 namespace cppcuda::core {
@@ -21,12 +20,7 @@ struct Output {
   Tensor strides_of = {};  // NOLINT(readability-redundant-member-init): may be left out without a warning
 };
 
-inline Tensor allocate(const Output& output) {
-  Tensor result = output.strides_of.defined() ? at::empty_like(output.strides_of, output.options)
-                                              : at::empty_symint(output.sizes, output.options);
-  advise_huge_pages(result);
-  return result;
-}
+Tensor allocate(const Output& output);
 
 template <size_t N>
 std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {

@@ -7,6 +7,7 @@
 #include "core/memory.h"
 #include "ops/upsample_bilinear2d/adapter.h"
 #include "ops/upsample_bilinear2d/cpu_kernel.h"
+#include "ops/upsample_bilinear2d/cpu_tables.h"
 #include "ops/upsample_bilinear2d/schema.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
@@ -21,88 +22,6 @@ void parallel_rows(int64_t rows, int64_t elements_per_row, F f) {
   at::parallel_for(0, rows, std::max<int64_t>(1, elements_per_task / elements_per_row),
                    [&](int64_t begin, int64_t end) { core::with_isa([&](auto isa) { f(isa, begin, end); }); });
 }
-
-template <class A>
-std::vector<Tap<A>> taps(const Axis<A>& axis) {
-  std::vector<Tap<A>> result(axis.out);
-  for (int64_t o = 0; o < axis.out; ++o) result[o] = axis.tap(o);
-  return result;
-}
-
-int64_t round_up(int64_t n) { return (n + block - 1) / block * block; }
-
-// Taps in the order in which vectors want them. Those that fill the last block read what the last pixel reads.
-template <class A>
-class ColumnTaps {
- public:
-  explicit ColumnTaps(const std::vector<Tap<A>>& taps, int64_t in) : in_(in), out_(static_cast<int64_t>(taps.size())) {
-    for (int64_t o = 0; o < round_up(out_); ++o) {
-      const Tap<A>& tap = taps[std::min(o, out_ - 1)];
-      if (o % block == 0) first_.push_back(tap.lower);
-      lower_.push_back(static_cast<int32_t>(tap.lower - first_.back()));
-      upper_.push_back(static_cast<int32_t>(tap.upper - first_.back()));
-      lower_weight_.push_back(tap.lower_weight);
-      upper_weight_.push_back(tap.upper_weight);
-    }
-  }
-
-  Columns<A> view() const {
-    return {in_, out_, first_.data(), lower_.data(), upper_.data(), lower_weight_.data(), upper_weight_.data()};
-  }
-
- private:
-  int64_t in_, out_;
-  std::vector<int64_t> first_;
-  std::vector<int32_t> lower_, upper_;
-  std::vector<A> lower_weight_, upper_weight_;
-};
-
-// The outputs that read each input pixel, and its weights in them, one after another.
-template <class A>
-struct Readers {
-  std::vector<Range> outputs;
-  std::vector<int64_t> first_weight;
-  std::vector<A> weights;
-
-  explicit Readers(const Axis<A>& axis) {
-    for (int64_t i = 0; i < axis.in; ++i) {
-      outputs.push_back(axis.outputs_of(i));
-      first_weight.push_back(static_cast<int64_t>(weights.size()));
-      for (int64_t o = outputs[i].first; o < outputs[i].last; ++o) weights.push_back(axis.tap(o).weight(i));
-    }
-  }
-
-  const A* weights_of(int64_t i) const { return weights.data() + first_weight[i]; }
-};
-
-// The same in the order in which vectors want them: no index is less than the one before it.
-template <class A>
-class VectorReaders {
- public:
-  VectorReaders(const Readers<A>& readers, int64_t out)
-      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)) {
-    for (const Range& r : readers.outputs) most_ = std::max(most_, r.last - r.first);
-    outputs_.resize(most_ * stride_);
-    weights_.resize(most_ * stride_);
-    for (int64_t i = 0; i < stride_; ++i) {
-      const auto [left, right] = readers.outputs[std::min(i, in_ - 1)];
-      if (i % block == 0) first_.push_back(std::min(left, out - 1));
-      for (int64_t k = 0; k < most_; ++k) {
-        const int64_t o = std::min(left + k, std::max(left, right - 1));
-        outputs_[k * stride_ + i] = static_cast<int32_t>(std::min(o, out - 1) - first_.back());
-        if (i < in_ && left + k < right) weights_[k * stride_ + i] = readers.weights_of(i)[k];
-      }
-    }
-  }
-
-  ColumnReaders<A> view() const { return {in_, out_, most_, stride_, first_.data(), outputs_.data(), weights_.data()}; }
-
- private:
-  int64_t in_, out_, stride_, most_ = 0;
-  std::vector<int64_t> first_;
-  std::vector<int32_t> outputs_;
-  std::vector<A> weights_;
-};
 
 // Memory is a sequence of images of `depth` values per pixel: planes of one channel, or all channels.
 template <class T>

@@ -1,0 +1,147 @@
+// What a call costs before it has computed anything: 64 elements from C++, ours and torch's own in turns.
+//
+//   cmake --build build/torch-2.15 --target cppcuda_benchmarks   # where Google Benchmark is (apt-get install libbenchmark-dev)
+//   build/torch-2.15/cpp_tests/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
+//
+// Every benchmark is run 200 times for 2 ms, in random order; the last lines are ratios of medians. Names: "grad" is a call as it
+// is, with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and InferenceMode.
+
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+#include <c10/core/InferenceMode.h>
+#include <cppcuda/cppcuda.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/pointwise_cpu.h"
+#include "ops/quick_gelu/math.h"
+#include "ops/sigmoid/math.h"
+#include "ops/sigmoid/schema.h"
+
+namespace {
+
+using at::Tensor;
+namespace core = cppcuda::core;
+namespace ops = cppcuda::ops;
+
+constexpr int64_t elements = 64;
+
+using Compared = std::vector<std::pair<std::string, std::string>>;
+
+// The usual table, then how many times as long a benchmark takes as another one.
+class Reporter : public benchmark::ConsoleReporter {
+ public:
+  explicit Reporter(Compared pairs) : pairs_(std::move(pairs)) {}
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      if (run.aggregate_name == "median") medians_[run.run_name.function_name] = run.GetAdjustedCPUTime();
+    }
+  }
+
+  void Finalize() override {
+    ConsoleReporter::Finalize();
+    for (const auto& [ours, peer] : pairs_) {
+      if (!medians_.contains(ours) || !medians_.contains(peer)) continue;
+      GetOutputStream() << ours << " / " << peer << ": " << medians_[ours] / medians_[peer] << "\n";
+    }
+    GetOutputStream().flush();
+  }
+
+ private:
+  Compared pairs_;
+  std::map<std::string, double> medians_;
+};
+
+struct GradMode {};  // the default
+
+template <class Mode, class F>
+void add(const std::string& name, F f) {
+  benchmark::RegisterBenchmark(name.c_str(), [f](benchmark::State& state) {
+    [[maybe_unused]] const Mode mode;
+    for (auto _ : state) f();
+  });
+}
+
+template <class F>
+void add_in_all_modes(const std::string& name, F f) {
+  add<GradMode>(name + "/grad", f);
+  add<at::NoGradGuard>(name + "/no_grad", f);
+  add<c10::InferenceMode>(name + "/inference", f);
+}
+
+// The loop, chosen and called as pointwise_cpu.h does it.
+template <class Math>
+void run_kernel(const float* x, float* out) {
+  char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
+  const int64_t steps[] = {sizeof(float), sizeof(float)};
+  core::with_isa([&]<class Isa>(std::type_identity<Isa>) {
+    core::PointwiseKernel<Isa, Math, 1>::run(std::type_identity<float>(), data, steps, elements, false);
+  });
+  benchmark::ClobberMemory();
+}
+
+Tensor eager_quick_gelu(const Tensor& x) { return x * at::sigmoid(1.702 * x); }
+
+template <class F>
+void forward_backward(F f, const Tensor& x, const Tensor& grad) {
+  f(x).backward(grad);
+  x.mutable_grad().reset();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> options{argv[0], "--benchmark_enable_random_interleaving=true", "--benchmark_repetitions=20",
+                                   "--benchmark_min_time=0.05", "--benchmark_report_aggregates_only=true"};
+  options.insert(options.end(), argv + 1, argv + argc);  // the last of two options holds
+  std::vector<char*> pointers;
+  for (std::string& option : options) pointers.push_back(option.data());
+  int count = static_cast<int>(pointers.size());
+  benchmark::Initialize(&count, pointers.data());
+  if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return 1;
+
+  const Tensor x = at::randn(elements), grad = at::ones(elements);
+  const Tensor leaf = at::randn(elements).requires_grad_();
+  Tensor out = at::empty(elements);
+  add_in_all_modes("at::sigmoid", [&] { at::sigmoid(x); });
+  add_in_all_modes("cppcuda::sigmoid", [&] { cppcuda::sigmoid(x); });
+  add_in_all_modes("at::sigmoid_out", [&] { at::sigmoid_out(out, x); });
+  add_in_all_modes("cppcuda::sigmoid_out", [&] { cppcuda::sigmoid_out(out, x); });
+  add_in_all_modes("eager quick_gelu", [&] { eager_quick_gelu(x); });
+  add_in_all_modes("cppcuda::quick_gelu", [&] { cppcuda::quick_gelu(x); });
+
+  using Math = ops::sigmoid::ForwardMath;
+  using Pointwise = core::Pointwise<ops::sigmoid::Forward>;
+  add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
+  add<at::NoGradGuard>("sigmoid, at::empty and loop", [&] {
+    const Tensor result = at::empty(elements);
+    run_kernel<Math>(x.const_data_ptr<float>(), result.data_ptr<float>());
+  });
+  add<c10::InferenceMode>("sigmoid, CPU kernel without dispatcher", [&] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    Pointwise::run<core::CpuLoop<Math>>(x);
+  });
+
+  add<GradMode>("at::sigmoid/requires_grad", [&] { at::sigmoid(leaf); });
+  add<GradMode>("cppcuda::sigmoid/requires_grad", [&] { cppcuda::sigmoid(leaf); });
+  add<GradMode>("eager quick_gelu/requires_grad", [&] { eager_quick_gelu(leaf); });
+  add<GradMode>("cppcuda::quick_gelu/requires_grad", [&] { cppcuda::quick_gelu(leaf); });
+  add<GradMode>("at::sigmoid/forward and backward", [&] { forward_backward(at::sigmoid, leaf, grad); });
+  add<GradMode>("cppcuda::sigmoid/forward and backward", [&] { forward_backward(cppcuda::sigmoid, leaf, grad); });
+  add<GradMode>("eager quick_gelu/forward and backward", [&] { forward_backward(eager_quick_gelu, leaf, grad); });
+  add<GradMode>("cppcuda::quick_gelu/forward and backward", [&] { forward_backward(cppcuda::quick_gelu, leaf, grad); });
+
+  Compared pairs;
+  for (const std::string mode : {"grad", "no_grad", "inference", "requires_grad", "forward and backward"}) {
+    pairs.emplace_back("cppcuda::sigmoid/" + mode, "at::sigmoid/" + mode);
+    pairs.emplace_back("cppcuda::sigmoid_out/" + mode, "at::sigmoid_out/" + mode);
+    pairs.emplace_back("cppcuda::quick_gelu/" + mode, "eager quick_gelu/" + mode);
+  }
+  Reporter reporter(std::move(pairs));
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+}

@@ -1,0 +1,262 @@
+// The hot loops of the CPU kernels, each once on a small input. scripts/count_instructions runs this under callgrind, which
+// counts what hot_loop does. No torch at run time: the kernels are loops over raw pointers.
+//
+//   cppcuda_hot_loops [name ...]
+//
+// Prints the compiler and the capability that the kernels were built with, then a line per loop: its name and how many
+// elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a processor without that
+// capability.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "core/pointwise_cpu_kernel.h"
+#include "ops/lltm_cell/cpu_kernel.h"
+#include "ops/quick_gelu/math.h"
+#include "ops/sigmoid/math.h"
+#include "ops/trilinear/cpu_kernel.h"
+#include "ops/upsample_bilinear2d/cpu_kernel.h"
+#include "ops/upsample_bilinear2d/cpu_tables.h"
+
+// The only function that is counted.
+extern "C" [[gnu::noinline]] void hot_loop(const std::function<void()>& loop) {
+  loop();
+  asm volatile("" ::: "memory");  // so that this is no jump, which callgrind would take for a return
+}
+
+namespace {
+
+using namespace cppcuda;
+using Isa = core::CPPCUDA_COUNTED_ISA::Isa;
+
+bool all = true;
+std::set<std::string> wanted;  // unless all
+
+void count(const std::string& name, int64_t elements, const std::function<void()>& loop) {
+  if (!all && wanted.erase(name) == 0) return;
+  std::printf("%s %lld\n", name.c_str(), static_cast<long long>(elements));
+  hot_loop(loop);
+}
+
+// Memory that is aligned alike in every run: a streaming loop's steps depend on it.
+char* memory(int64_t bytes) {
+  alignas(64) static char arena[8 << 20];
+  static int64_t used = 0;
+  char* result = arena + used;
+  used += (bytes + 63) / 64 * 64;
+  if (used > static_cast<int64_t>(sizeof(arena))) std::abort();
+  return result;
+}
+
+template <class T>
+T* zeros(int64_t n) {
+  return reinterpret_cast<T*>(memory(n * sizeof(T)));
+}
+
+// From -2 to 2.
+template <class T>
+T* numbers(int64_t n) {
+  T* result = zeros<T>(n);
+  for (int64_t i = 0; i < n; ++i) result[i] = static_cast<T>(static_cast<float>(i * 37 % 101 - 50) / 25.0F);
+  return result;
+}
+
+template <class T>
+constexpr const char* dtype = "float32";
+template <>
+constexpr const char* dtype<c10::BFloat16> = "bfloat16";
+
+// Not a multiple of any register.
+constexpr int64_t many = 4096 + 5;
+
+template <class Math, int inputs, class T>
+void count_pointwise(const std::string& op, const char* how = "", int64_t step = 1, bool stream = false) {
+  char* data[inputs + 1];
+  int64_t steps[inputs + 1];
+  for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
+  std::fill_n(steps, inputs + 1, step * sizeof(T));
+  count(op + "/" + dtype<T> + how, many,
+        [&] { core::PointwiseKernel<Isa, Math, inputs>::run(std::type_identity<T>(), data, steps, many, stream); });
+}
+
+template <class T>
+void count_elementwise() {
+  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward");
+  count_pointwise<ops::sigmoid::BackwardMath, 2, T>("sigmoid/backward");
+  count_pointwise<ops::quick_gelu::ForwardMath, 1, T>("quick_gelu/forward");
+  count_pointwise<ops::quick_gelu::BackwardMath, 2, T>("quick_gelu/backward");
+  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward", "/stream", 1, true);
+  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward", "/strided", 2);
+}
+
+template <class T>
+void count_trilinear(int64_t features) {
+  using namespace ops::trilinear;
+  using Kernel = RowKernel<Isa, T, float>;
+  const int64_t rows = 64;
+  const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
+  const T *feats = numbers<T>(rows * 8 * features), *grad = numbers<T>(rows * features);
+  const float* points = numbers<float>(rows * 3);
+  const core::RowStride of_feats{0, 8 * features}, of_points{0, 3};
+  const ForwardParams<T, float> forward{.feats = feats,
+                                        .points = points,
+                                        .out = zeros<T>(rows * features),
+                                        .rows = {rows, rows},
+                                        .features = features,
+                                        .feats_rows = of_feats,
+                                        .points_rows = of_points,
+                                        .feats_corner = features,
+                                        .feats_feature = 1,
+                                        .points_coordinate = 1};
+  count("trilinear/forward" + end, rows * features, [&] { Kernel::forward(forward, 0, rows, false); });
+
+  BackwardParams<T, float> backward{.grad = grad,
+                                    .feats = feats,
+                                    .points = points,
+                                    .grad_feats = zeros<T>(rows * 8 * features),
+                                    .grad_points = zeros<float>(rows * 3),
+                                    .rows = {rows, rows},
+                                    .features = features,
+                                    .grad_rows = {0, features},
+                                    .feats_rows = of_feats,
+                                    .points_rows = of_points,
+                                    .grad_feature = 1,
+                                    .feats_corner = features,
+                                    .feats_feature = 1,
+                                    .points_coordinate = 1};
+  count("trilinear/backward" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
+  backward.feats = nullptr;
+  backward.grad_points = nullptr;
+  count("trilinear/backward_feats" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
+}
+
+// One row of an image, to twice its size.
+template <class T>
+void count_upsample() {
+  using namespace ops::upsample_bilinear2d;
+  using Kernel = RowKernel<Isa, T>;
+  constexpr int64_t in = 131, out = 2 * in, depth = 20, rows = 4;
+  const auto axis = make_axis<float>(Mode::half_pixel, in, out, {});
+  const std::string end = std::string("/") + dtype<T>;
+
+  const auto taps = ops::upsample_bilinear2d::taps(axis);
+  const ColumnTaps columns(taps, in);
+  const T* row = numbers<T>(2 * in);
+  float *above = numbers<float>(round_up(out)), *below = numbers<float>(round_up(out));
+  count("upsample/stretch" + end, out, [&] { Kernel::stretch(columns.view(), row, 1, above); });
+  count("upsample/stretch/strided" + end, out, [&] { Kernel::stretch(columns.view(), row, 2, above); });
+  T* wide = zeros<T>(out * depth);
+  count("upsample/blend" + end, out, [&] { Kernel::blend(above, below, 0.25F, 0.75F, out, wide, false); });
+  const T *pixels = numbers<T>(in * depth), *others = numbers<T>(in * depth);
+  count("upsample/write_pixels" + end, out * depth,
+        [&] { Kernel::write_pixels(taps.data(), out, pixels, others, taps[5], depth, 1, depth, wide, false); });
+
+  const Readers<float> readers(axis);
+  const VectorReaders<float> columns_of(readers, out);
+  const T* grad = numbers<T>(rows * out * depth);
+  const float* weights = numbers<float>(rows);
+  float* sums = numbers<float>(out * depth);
+  count("upsample/sum_rows" + end, out * depth,
+        [&] { Kernel::sum_rows(grad, out * depth, weights, rows, depth, 1, out, depth, sums); });
+  T* narrow = zeros<T>(in * depth);
+  count("upsample/gather" + end, in, [&] { Kernel::gather(columns_of.view(), sums, narrow); });
+  count("upsample/gather_pixels" + end, in * depth, [&] {
+    Kernel::gather_pixels(readers.outputs.data(), readers.first_weight.data(), readers.weights.data(), in, sums, depth,
+                          narrow);
+  });
+}
+
+template <class T>
+void count_lltm_cell() {
+  using namespace ops::lltm_cell;
+  using Kernel = CellKernel<Isa, T, T>;
+  constexpr int rows = 16, inputs = 32, size = 128, width = size + inputs;
+  const std::string end = std::string("/") + dtype<T>;
+  const int64_t products = int64_t{3} * rows * size * width;
+  const T *input = numbers<T>(rows * inputs), *weight = numbers<T>(3 * size * width), *bias = numbers<T>(3 * size);
+  const T *hx = numbers<T>(rows * size), *cx = numbers<T>(rows * size);
+  const T *grad_hy = numbers<T>(rows * size), *grad_cy = numbers<T>(rows * size);
+  T *gates = numbers<T>(rows * 3 * size), *d_gates = numbers<T>(rows * 3 * size);
+  T *hy = zeros<T>(rows * size), *cy = zeros<T>(rows * size), *d_cx = zeros<T>(rows * size);
+
+  const auto matrix = [](const T* data, int64_t columns) { return Matrix<T>{data, {0, columns}, 1}; };
+  const ForwardParams<T, T> cell{gates, matrix(cx, size), hy, cy, {rows, rows}, size};
+  count("lltm_cell/forward" + end, rows * size, [&] {
+    for (int64_t row = 0; row < rows; ++row) Kernel::forward(cell, row, 0, size);
+  });
+  const BackwardParams<T, T> cell_backward{.grad_hy = matrix(grad_hy, size),
+                                           .grad_cy = matrix(grad_cy, size),
+                                           .grad_gates = {},
+                                           .gates = matrix(gates, 3 * size),
+                                           .cx = matrix(cx, size),
+                                           .d_gates = d_gates,
+                                           .d_cx = d_cx,
+                                           .rows = {rows, rows},
+                                           .size = size};
+  count("lltm_cell/backward" + end, rows * size, [&] {
+    for (int64_t row = 0; row < rows; ++row) Kernel::backward(cell_backward, row, 0, size);
+  });
+
+  const SmallForwardParams<T, T> small{input, weight, bias, hx, cx, hy, gates, cy, rows, inputs, size};
+  count("lltm_cell/small_forward" + end, products, [&] { Kernel::small_forward(small, 0, size); });
+  const SmallBackwardParams<T, T> backward{.grad_hy = grad_hy,
+                                           .grad_cy = grad_cy,
+                                           .grad_gates = nullptr,
+                                           .gates = gates,
+                                           .input = input,
+                                           .weight = weight,
+                                           .hx = hx,
+                                           .cx = cx,
+                                           .d_input = zeros<T>(rows * inputs),
+                                           .d_weight = zeros<T>(3 * size * width),
+                                           .d_bias = zeros<T>(3 * size),
+                                           .d_hx = zeros<T>(rows * size),
+                                           .d_cx = d_cx,
+                                           .rows = rows,
+                                           .inputs = inputs,
+                                           .size = size};
+  float* sums = numbers<float>(rows * 3 * size);
+  count("lltm_cell/small_backward" + end, products, [&] { Kernel::small_backward(backward, sums, 0, size); });
+  count("lltm_cell/small_backward_inputs" + end, products,
+        [&] { Kernel::small_backward_inputs(backward, sums, 0, rows); });
+}
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#if defined(__clang__)
+constexpr const char* compiler = "clang " TEXT(__clang_major__);
+#else
+constexpr const char* compiler = "GCC " TEXT(__GNUC__);
+#endif
+
+bool can_run() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#else
+  return true;
+#endif
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!can_run()) return 3;
+  all = argc == 1;
+  wanted.insert(argv + 1, argv + argc);
+  std::printf("%s %s\n", compiler, TEXT(CPPCUDA_COUNTED_ISA));
+  count_elementwise<float>();
+  count_elementwise<c10::BFloat16>();
+  count_trilinear<float>(32);
+  count_trilinear<float>(5);
+  count_trilinear<c10::BFloat16>(32);
+  count_upsample<float>();
+  count_upsample<c10::BFloat16>();
+  count_lltm_cell<float>();
+  count_lltm_cell<c10::BFloat16>();
+  for (const std::string& name : wanted) std::fprintf(stderr, "no such loop: %s\n", name.c_str());
+  return wanted.empty() ? 0 : 2;
+}
