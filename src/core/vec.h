@@ -117,6 +117,10 @@ struct Vec {
     if constexpr (sizeof(T) == 4) return Values(_mm512_maskz_loadu_ps(first(n), p));
     if constexpr (sizeof(T) == 2) return widen(std::type_identity<T>(), (Halves)_mm256_maskz_loadu_epi16(first(n), p));
 #else
+#if defined(__AVX2__)
+    if constexpr (sizeof(T) == 8) return Values(_mm256_maskload_pd(p, first(n)));
+    if constexpr (sizeof(T) == 4) return Values(_mm256_maskload_ps(p, first(n)));
+#endif
     return load(p, 1, n);
 #endif
   }
@@ -152,6 +156,10 @@ struct Vec {
     if constexpr (sizeof(T) == 2)
       return _mm256_mask_storeu_epi16(p, first(n), (__m256i)narrow(std::type_identity<T>()));
 #else
+#if defined(__AVX2__)
+    if constexpr (sizeof(T) == 8) return _mm256_maskstore_pd(p, first(n), v);
+    if constexpr (sizeof(T) == 4) return _mm256_maskstore_ps(p, first(n), v);
+#endif
     alignas(register_bytes) unsigned char memory[lanes * sizeof(T)];
     store(reinterpret_cast<T*>(memory));
     for (int64_t i = 0; i < n; ++i) __builtin_memcpy(p + i, memory + i * sizeof(T), sizeof(T));
@@ -234,6 +242,11 @@ struct Vec {
   // The mask of the first n lanes.
   CPPCUDA_INLINE static auto first(int64_t n) {
     return static_cast<std::conditional_t<lanes == 16, __mmask16, __mmask8>>((1u << n) - 1);
+  }
+#elif defined(__AVX2__)
+  CPPCUDA_INLINE static __m256i first(int64_t n) {
+    if constexpr (lanes == 4) return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
 #endif
 
