@@ -33,7 +33,7 @@ struct PointwiseLoop {
 
  private:
   template <bool Stream>
-  [[gnu::flatten]] static void dense(T* out, const T* const* in, int64_t n) {
+  CPPCUDA_FLATTEN static void dense(T* out, const T* const* in, int64_t n) {
     write_vectors<V, Stream>(out, n, [&](int64_t i, auto count) {
       return apply([&](int input) {
         if (Stream) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
@@ -43,7 +43,7 @@ struct PointwiseLoop {
   }
 
   // Steps in bytes. Through vectors too, so that an element's bits do not depend on where it lies.
-  [[gnu::flatten]] static void strided(char* const* data, const int64_t* steps, int64_t n) {
+  CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n) {
     for (int64_t i = 0; i < n; i += V::lanes) {
       const int64_t count = n - i < V::lanes ? n - i : V::lanes;
       T gathered[inputs][V::lanes], result[V::lanes];

@@ -21,6 +21,12 @@
 #include "core/isa.h"
 
 #define CPPCUDA_INLINE [[gnu::always_inline]] inline
+// A kernel, whose calls are all inlined. (Not under AddressSanitizer: gcc then takes minutes.)
+#if defined(__SANITIZE_ADDRESS__)
+#define CPPCUDA_FLATTEN
+#else
+#define CPPCUDA_FLATTEN [[gnu::flatten]]
+#endif
 
 namespace cppcuda::core {
 namespace CPPCUDA_ISA {

@@ -173,20 +173,20 @@ CPPCUDA_INLINE Matrix<T> contiguous(const T* data, int64_t width) {
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T, class C>
-[[gnu::flatten]] void CellKernel<Isa, T, C>::forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin,
-                                                     int64_t end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin,
+                                                    int64_t end) {
   Columns<T, C>::forward(p.gates + row * 3 * p.size, p.cx, p.cx.row(p.rows, row), p.hy + row * p.size,
                          p.cy + row * p.size, p.size, begin, end);
 }
 
 template <class Isa, class T, class C>
-[[gnu::flatten]] void CellKernel<Isa, T, C>::backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin,
-                                                      int64_t end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin,
+                                                     int64_t end) {
   Columns<T, C>::backward_of(p, p.d_gates, row, begin, end);
 }
 
 template <class Isa, class T, class C>
-[[gnu::flatten]] void CellKernel<Isa, T, C>::small_forward(const SmallForwardParams<T, C>& p, int begin, int end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_forward(const SmallForwardParams<T, C>& p, int begin, int end) {
   for (int g = 0; g < 3; ++g) {
     int row = 0;
     for (; row + tile_rows <= p.rows; row += tile_rows) {
@@ -202,8 +202,8 @@ template <class Isa, class T, class C>
 }
 
 template <class Isa, class T, class C>
-[[gnu::flatten]] void CellKernel<Isa, T, C>::small_backward(const SmallBackwardParams<T, C>& p, A* d_gates, int begin,
-                                                            int end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward(const SmallBackwardParams<T, C>& p, A* d_gates, int begin,
+                                                           int end) {
   const BackwardParams<T, C> all{.grad_hy = contiguous(p.grad_hy, p.size),
                                  .grad_cy = contiguous(p.grad_cy, p.size),
                                  .grad_gates = contiguous(p.grad_gates, 3 * p.size),
@@ -232,8 +232,8 @@ template <class Isa, class T, class C>
 }
 
 template <class Isa, class T, class C>
-[[gnu::flatten]] void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* d_gates,
-                                                                   int begin, int end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* d_gates,
+                                                                  int begin, int end) {
   const int64_t gates = 3 * p.size, width = p.size + p.inputs, row = begin;
   const A* left = d_gates + row * gates;
   if (p.d_hx) product(left, gates, 1, p.weight, width, gates, end - begin, p.size, p.d_hx + row * p.size, p.size);

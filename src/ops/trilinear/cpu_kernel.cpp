@@ -36,7 +36,7 @@ struct Loops {
 
   // Unit: features lie next to each other.
   template <bool Unit, bool Stream>
-  [[gnu::flatten]] static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+  CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at(p, row);
       V weight[8];
@@ -56,7 +56,7 @@ struct Loops {
   }
 
   template <bool Unit, bool Stream, bool Feats, bool Points>
-  [[gnu::flatten]] static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+  CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at(p, row);
       V weight[8], dot[8];

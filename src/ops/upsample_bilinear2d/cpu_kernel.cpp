@@ -12,7 +12,7 @@ using core::write_vectors;
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const T* row, int64_t step, A* out) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const T* row, int64_t step, A* out) {
   using V = Vec<A>;
   for (int64_t x = 0; x < columns.out; x += V::lanes) {
     const T* from = row + columns.first[x / block] * step;
@@ -29,8 +29,8 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight,
-                                               int64_t n, T* out, bool stream) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n,
+                                              T* out, bool stream) {
   using V = Vec<A>;
   const V a(lower_weight), b(upper_weight);
   auto row = [&](int64_t x, auto count) { return a * V::load(lower + x, count) + b * V::load(upper + x, count); };
@@ -38,9 +38,9 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
-                                                      const T* upper, const Tap<A>& row, int64_t pixel_step,
-                                                      int64_t channel_step, int64_t depth, T* out, bool stream) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
+                                                     const T* upper, const Tap<A>& row, int64_t pixel_step,
+                                                     int64_t channel_step, int64_t depth, T* out, bool stream) {
   using V = Vec<A>;
   auto write = [&]<bool Unit, bool Stream>() {
     for (int64_t x = 0; x < width; ++x, out += depth) {
@@ -63,9 +63,9 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
-                                                  int64_t pixel_step, int64_t channel_step, int64_t width,
-                                                  int64_t depth, A* sums) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
+                                                 int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth,
+                                                 A* sums) {
   using V = Vec<A>;
   auto values = [&](int64_t n, int64_t step, const T* from, A* to) {
     auto loop = [&]<bool Unit>() {
@@ -87,7 +87,7 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, const A* sums, T* out) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, const A* sums, T* out) {
   using V = Vec<A>;
   for_vectors<V>(readers.in, [&](int64_t x, auto count) {
     const A* from = sums + readers.first[x / block];
@@ -102,9 +102,9 @@ template <class Isa, class T>
 }
 
 template <class Isa, class T>
-[[gnu::flatten]] void RowKernel<Isa, T>::gather_pixels(const Range* outputs, const int64_t* first_weight,
-                                                       const A* weights, int64_t width, const A* sums, int64_t depth,
-                                                       T* out) {
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range* outputs, const int64_t* first_weight,
+                                                      const A* weights, int64_t width, const A* sums, int64_t depth,
+                                                      T* out) {
   using V = Vec<A>;
   for (int64_t x = 0; x < width; ++x, out += depth) {
     const auto [left, right] = outputs[x];
