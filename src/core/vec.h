@@ -71,8 +71,6 @@ struct Vec {
   // All bits set where something holds.
   struct Mask {
     Ints lanes;
-
-    CPPCUDA_INLINE Mask operator&(Mask b) const { return {lanes & b.lanes}; }
   };
 
   Values v;
