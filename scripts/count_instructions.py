@@ -4,7 +4,8 @@ usage: count_instructions.py PROGRAM [--record] [--bounds FILE]
 
 PROGRAM is cppcuda_hot_loops (cpp_tests/counts), which callgrind executes: one dump per loop, in the order of the names
 that the program prints. No time is measured, so that the numbers are the same in every run and on a busy machine.
-Compilers differ: bounds are those of the compiler and the capability that PROGRAM names, such as "GCC 12 avx2".
+Compilers differ: bounds are those of the compiler, the capability and the type of build that PROGRAM names, such as
+"GCC 12 avx2 Release".
 
 --record writes what is counted, and 5 % more, as the bounds of PROGRAM's compiler.
 

@@ -1,10 +1,13 @@
 // What a call costs before it has computed anything: 64 elements from C++, ours and torch's own in turns.
 //
-//   cmake --build build/torch-2.15 --target cppcuda_benchmarks   # where Google Benchmark is (apt-get install libbenchmark-dev)
+//   cmake --build build/torch-2.15 --target cppcuda_benchmarks
 //   build/torch-2.15/cpp_tests/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
 //
-// Every benchmark is run 200 times for 2 ms, in random order; the last lines are ratios of medians. Names: "grad" is a call as it
-// is, with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and InferenceMode.
+// The target is there where Google Benchmark is (apt-get install libbenchmark-dev).
+//
+// Every benchmark is run 200 times for 2 ms, in random order; the last lines are ratios of medians. Names: "grad" is a
+// call as it is, with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and
+// InferenceMode.
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>

@@ -1,11 +1,11 @@
-// The hot loops of the CPU kernels, each once on a small input. scripts/count_instructions runs this under callgrind, which
-// counts what hot_loop does. No torch at run time: the kernels are loops over raw pointers.
+// The hot loops of the CPU kernels, each once on a small input. scripts/count_instructions runs this under callgrind,
+// which counts what hot_loop does. No torch at run time: the kernels are loops over raw pointers.
 //
 //   cppcuda_hot_loops [name ...]
 //
-// Prints the compiler and the capability that the kernels were built with, then a line per loop: its name and how many
-// elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a processor without that
-// capability.
+// Prints the compiler, the capability and the type of build that the kernels were built with, then a line per loop: its
+// name and how many elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a
+// processor without that capability.
 
 #include <algorithm>
 #include <cstdio>
@@ -247,7 +247,7 @@ int main(int argc, char** argv) {
   if (!can_run()) return 3;
   all = argc == 1;
   wanted.insert(argv + 1, argv + argc);
-  std::printf("%s %s\n", compiler, TEXT(CPPCUDA_COUNTED_ISA));
+  std::printf("%s %s %s\n", compiler, TEXT(CPPCUDA_COUNTED_ISA), CPPCUDA_BUILD);
   count_elementwise<float>();
   count_elementwise<c10::BFloat16>();
   count_trilinear<float>(32);

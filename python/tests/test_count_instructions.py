@@ -29,8 +29,8 @@ def loop(instructions: int, name: str = "a/forward") -> object:
 
 
 def test_program() -> None:
-    printed = ["GCC 12 avx2", "a/forward 4101", "b/backward/32 64"]
-    assert counts.parse_program(printed) == ("GCC 12 avx2", [("a/forward", 4101), ("b/backward/32", 64)])
+    printed = ["GCC 12 avx2 Release", "a/forward 4101", "b/backward/32 64"]
+    assert counts.parse_program(printed) == ("GCC 12 avx2 Release", [("a/forward", 4101), ("b/backward/32", 64)])
 
 
 def test_dump() -> None:
@@ -64,9 +64,14 @@ def test_loops_and_bounds_are_the_same_ones() -> None:
 @pytest.mark.parametrize(
     ("compiler", "instructions", "status", "says"),
     [
-        ("GCC 12 avx2", 100, 0, "1 loops, GCC 12 avx2: none out of bounds"),
-        ("GCC 12 avx2", 200, 1, "1 loops, GCC 12 avx2: 1 out of bounds"),
-        ("clang 19 avx2", 200, 0, "1 loops, clang 19 avx2: not compared, bounds are there for GCC 12 avx2"),
+        ("GCC 12 avx2 Release", 100, 0, "1 loops, GCC 12 avx2 Release: none out of bounds"),
+        ("GCC 12 avx2 Release", 200, 1, "1 loops, GCC 12 avx2 Release: 1 out of bounds"),
+        (
+            "clang 19 avx2 Release",
+            200,
+            0,
+            "1 loops, clang 19 avx2 Release: not compared, bounds are there for GCC 12 avx2 Release",
+        ),
     ],
 )
 def test_verdict(
@@ -79,7 +84,7 @@ def test_verdict(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     bounds = tmp_path / "bounds.json"
-    bounds.write_text(json.dumps({"GCC 12 avx2": {"a/forward": 105}}))
+    bounds.write_text(json.dumps({"GCC 12 avx2 Release": {"a/forward": 105}}))
     monkeypatch.setattr(counts, "count", lambda program: (compiler, [loop(instructions)]))
     assert counts.main(["program", "--bounds", str(bounds)]) == status
     printed = capsys.readouterr()
@@ -89,7 +94,7 @@ def test_verdict(
     # Recorded bounds hold, and leave those of other compilers alone.
     assert counts.main(["program", "--bounds", str(bounds), "--record"]) == 0
     recorded = json.loads(bounds.read_text())
-    assert set(recorded) == {"GCC 12 avx2", compiler}
+    assert set(recorded) == {"GCC 12 avx2 Release", compiler}
     assert recorded[compiler] == {"a/forward": instructions * 105 // 100}
 
 
