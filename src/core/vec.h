@@ -220,14 +220,7 @@ struct Vec {
     return load(values);
   }
 
-  // The sum of all lanes, in an order that depends on their number only.
-  CPPCUDA_INLINE A sum() const {
-    A result[1];
-    sums(this, std::integral_constant<int, 1>(), result);
-    return result[0];
-  }
-
-  // The sums of several, each in that order. Halves are added to halves, of two vectors at a time, until there is one
+  // The sum of all lanes of each, in an order that depends on their number only. Halves are added to halves, of two vectors at a time, until there is one
   // vector with a sum in each lane.
   template <int n>
   CPPCUDA_INLINE static void sums(const Vec* vectors, std::integral_constant<int, n>, A* results) {

@@ -1,9 +1,9 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <memory>
 
-#include "core/isa.h"
+#include "core/parallel.h"
 #include "ops/lltm_cell/adapter.h"
 #include "ops/lltm_cell/cpu_kernel.h"
 #include "ops/lltm_cell/schema.h"
@@ -20,12 +20,10 @@ constexpr int64_t products_per_task = 1 << 17;
 // f(isa, row, begin, end) on ranges of columns of rows: few rows are many elements too.
 template <class F>
 void parallel_columns(int64_t rows, int64_t size, F f) {
-  at::parallel_for(0, rows * size, elements_per_task, [&](int64_t begin, int64_t end) {
-    core::with_isa([&](auto isa) {
-      for (int64_t row = begin / size; row * size < end; ++row) {
-        f(isa, row, std::max<int64_t>(begin - row * size, 0), std::min(end - row * size, size));
-      }
-    });
+  core::parallel_rows(rows * size, 1, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
+    for (int64_t row = begin / size; row * size < end; ++row) {
+      f(isa, row, std::max<int64_t>(begin - row * size, 0), std::min(end - row * size, size));
+    }
   });
 }
 
@@ -38,21 +36,13 @@ bool is_small(const CellSizes& cell, int64_t value_bytes) {
          cell.rows * 3 * cell.size * cell.concatenated() <= most_products;
 }
 
-// The least number of columns or rows that have `products` in them.
-int64_t part_of(int64_t products, int64_t in_each) {
-  return std::max<int64_t>(1, products / std::max<int64_t>(1, in_each));
-}
-
 std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
                                                const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                                const Tensor& cx) {
   auto run_small = []<class T, class C>(const SmallForwardParams<T, C>& p) {
     const int64_t in_each = int64_t{3} * p.rows * (p.size + p.inputs);
-    at::parallel_for(0, p.size, part_of(products_per_task, in_each), [&](int64_t begin, int64_t end) {
-      core::with_isa([&](auto isa) {
-        CellKernel<typename decltype(isa)::type, T, C>::small_forward(p, static_cast<int>(begin),
-                                                                      static_cast<int>(end));
-      });
+    core::parallel_rows(p.size, in_each, products_per_task, [&](auto isa, int64_t begin, int64_t end) {
+      CellKernel<typename decltype(isa)::type, T, C>::small_forward(p, static_cast<int>(begin), static_cast<int>(end));
     });
   };
   auto run = []<class T, class C>(const ForwardParams<T, C>& p) {
@@ -83,19 +73,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cpu(const OptionalTe
   auto run_small = []<class T, class C>(const SmallBackwardParams<T, C>& p) {
     const std::unique_ptr<core::opmath<T>[]> d_gates(new core::opmath<T>[int64_t{3} * p.rows * p.size]);
     const int64_t in_each = int64_t{3} * p.rows * (p.size + p.inputs);
-    at::parallel_for(0, p.size, part_of(products_per_task, in_each), [&](int64_t begin, int64_t end) {
-      core::with_isa([&](auto isa) {
-        CellKernel<typename decltype(isa)::type, T, C>::small_backward(p, d_gates.get(), static_cast<int>(begin),
-                                                                       static_cast<int>(end));
-      });
+    core::parallel_rows(p.size, in_each, products_per_task, [&](auto isa, int64_t begin, int64_t end) {
+      CellKernel<typename decltype(isa)::type, T, C>::small_backward(p, d_gates.get(), static_cast<int>(begin),
+                                                                     static_cast<int>(end));
     });
     if (!p.d_hx && !p.d_input) return;
     const int64_t in_row = int64_t{3} * p.size * (p.size + p.inputs);
-    at::parallel_for(0, p.rows, part_of(products_per_task, in_row), [&](int64_t begin, int64_t end) {
-      core::with_isa([&](auto isa) {
-        CellKernel<typename decltype(isa)::type, T, C>::small_backward_inputs(p, d_gates.get(), static_cast<int>(begin),
-                                                                              static_cast<int>(end));
-      });
+    core::parallel_rows(p.rows, in_row, products_per_task, [&](auto isa, int64_t begin, int64_t end) {
+      CellKernel<typename decltype(isa)::type, T, C>::small_backward_inputs(p, d_gates.get(), static_cast<int>(begin),
+                                                                            static_cast<int>(end));
     });
   };
   auto run = []<class T, class C>(const BackwardParams<T, C>& p) {

@@ -1,8 +1,7 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "core/isa.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "ops/trilinear/adapter.h"
 #include "ops/trilinear/cpu_kernel.h"
 #include "ops/trilinear/schema.h"
@@ -13,17 +12,10 @@ namespace {
 // Below this many elements of feats a second thread costs more than it saves.
 constexpr int64_t elements_per_task = 1 << 15;
 
-// f(isa, begin, end) on ranges of rows.
-template <class F>
-void parallel_rows(int64_t rows, int64_t features, F f) {
-  at::parallel_for(0, rows, std::max<int64_t>(1, elements_per_task / (8 * features)),
-                   [&](int64_t begin, int64_t end) { core::with_isa([&](auto isa) { f(isa, begin, end); }); });
-}
-
 Tensor forward_cpu(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, []<class T, class P>(const ForwardParams<T, P>& p) {
     const bool stream = core::exceeds_cache(p.rows.count * 9 * p.features * sizeof(T));
-    parallel_rows(p.rows.count, p.features, [&](auto isa, int64_t begin, int64_t end) {
+    core::parallel_rows(p.rows.count, 8 * p.features, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
       RowKernel<typename decltype(isa)::type, T, P>::forward(p, begin, end, stream);
     });
   });
@@ -33,7 +25,7 @@ std::tuple<Tensor, Tensor> backward_cpu(const Tensor& grad, const OptionalTensor
                                         c10::List<bool> output_mask) {
   return backward(grad, feats, points, output_mask, []<class T, class P>(const BackwardParams<T, P>& p) {
     const bool stream = core::exceeds_cache(p.rows.count * (p.feats ? 17 : 9) * p.features * sizeof(T));
-    parallel_rows(p.rows.count, p.features, [&](auto isa, int64_t begin, int64_t end) {
+    core::parallel_rows(p.rows.count, 8 * p.features, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
       RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, stream);
     });
   });

@@ -1,10 +1,10 @@
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "ops/upsample_bilinear2d/adapter.h"
 #include "ops/upsample_bilinear2d/cpu_kernel.h"
 #include "ops/upsample_bilinear2d/cpu_tables.h"
@@ -15,13 +15,6 @@ namespace {
 
 // Below this many elements a second thread costs more than it saves.
 constexpr int64_t elements_per_task = 1 << 15;
-
-// f(isa, begin, end) on ranges of rows.
-template <class F>
-void parallel_rows(int64_t rows, int64_t elements_per_row, F f) {
-  at::parallel_for(0, rows, std::max<int64_t>(1, elements_per_task / elements_per_row),
-                   [&](int64_t begin, int64_t end) { core::with_isa([&](auto isa) { f(isa, begin, end); }); });
-}
 
 // Memory is a sequence of images of `depth` values per pixel: planes of one channel, or all channels.
 template <class T>
@@ -83,7 +76,7 @@ void run_forward(const Params<T>& p) {
   const Images<T> images(p);
   const int64_t row_size = p.x.out * images.depth;
   const bool stream = streams(p);
-  parallel_rows(images.count * p.y.out, row_size, [&](auto isa, int64_t begin, int64_t end) {
+  core::parallel_rows(images.count * p.y.out, row_size, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
     PlaneResizer<Kernel, T> planes(p, vectors.view(), stream);
     for (int64_t i = begin; i < end; ++i) {
@@ -111,7 +104,7 @@ void run_backward(const Params<T>& p) {
   const int64_t depth = images.depth;
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
-  parallel_rows(images.count * p.y.in, std::max<int64_t>(1, work), [&](auto isa, int64_t begin, int64_t end) {
+  core::parallel_rows(images.count * p.y.in, work, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
     std::vector<A> along_y(p.x.out * depth);
     for (int64_t i = begin; i < end; ++i) {
