@@ -13,10 +13,6 @@
 namespace cppcuda::core {
 namespace CPPCUDA_ISA {
 
-// How far ahead of a loop that streams its inputs are asked for. 1 to 4 KiB were alike on the machine of docs/performance.md,
-// less was slower.
-inline constexpr int prefetch_bytes = 2048;
-
 template <class Math, class T, int inputs>
 struct PointwiseLoop {
   using V = Vec<opmath<T>, /*Coarse*/ sizeof(T) == 2>;

@@ -16,8 +16,8 @@ struct Loops {
   using A = core::opmath<T>;
   using V = Vec<A>;
 
-  template <class Params>
-  CPPCUDA_INLINE static Voxel<A> voxel_at(const Params& p, int64_t row) {
+  template <class Weight, class Params>
+  CPPCUDA_INLINE static Voxel<Weight> voxel_at(const Params& p, int64_t row) {
     const P* point = p.points + p.points_rows.offset(p.rows, row);
     return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
   }
@@ -25,7 +25,8 @@ struct Loops {
   // Asks for the features of a row that comes later, of those that lie behind one another.
   CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
     const int64_t bytes = 8 * features * sizeof(T);
-    const char* later = reinterpret_cast<const char*>(feats) + (bytes > 2048 ? bytes : 2048);
+    const char* later =
+        reinterpret_cast<const char*>(feats) + (bytes > core::prefetch_bytes ? bytes : core::prefetch_bytes);
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(later + i);
   }
 
@@ -38,7 +39,7 @@ struct Loops {
   template <bool Unit, bool Stream>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const auto voxel = voxel_at(p, row);
+      const auto voxel = voxel_at<A>(p, row);
       V weight[8];
       for (int c = 0; c < 8; ++c) weight[c] = voxel.weight(c);
       const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
@@ -58,7 +59,7 @@ struct Loops {
   template <bool Unit, bool Stream, bool Feats, bool Points>
   CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const auto voxel = voxel_at(p, row);
+      const auto voxel = voxel_at<A>(p, row);
       V weight[8], dot[8];
       for (int c = 0; c < 8; ++c) {
         weight[c] = voxel.weight(c);
@@ -83,15 +84,58 @@ struct Loops {
         by_coordinate[d] = 0;
         for (int c = 0; c < 8; ++c) by_coordinate[d] += V(voxel.slope(c, d)) * dot[c];
       }
-      A sums[3];
-      V::sums(by_coordinate, std::integral_constant<int, 3>(), sums);
-      for (int d = 0; d < 3; ++d) p.grad_points[row * 3 + d] = static_cast<P>(sums[d]);
+      write_sums(by_coordinate, p.grad_points + row * 3);
     }
   }
 
+  // A corner in each lane.
+  struct Corners {
+    typename V::Mask far[3];
+    CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
+  };
+
+  // Of fewer features than a register has lanes: the 8 F values of a row lie behind one another and are taken as one.
+  template <bool Stream, bool Feats>
+  CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, values = 8 * features;
+    Corners corners[8];
+    typename V::Ints feature_of[8];
+    for (int64_t i = 0; i < values; i += V::lanes) {
+      for (int lane = 0; lane < V::lanes; ++lane) {
+        const int64_t at = i + lane;
+        const int c = static_cast<int>(at / features);
+        for (int d = 0; d < 3; ++d) corners[i / V::lanes].far[d].lanes[lane] = is_far(c, d) ? -1 : 0;
+        // Where there is no value, a lane of the gradient that is 0.
+        feature_of[i / V::lanes][lane] = at < values ? at % features : features;
+      }
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * values;
+      V by_coordinate[3] = {0, 0, 0};
+      for_vectors<V>(values, [&](int64_t i, auto n) {
+        const Corners& c = corners[i / V::lanes];
+        const V g = grad.permuted(feature_of[i / V::lanes]);
+        if (Feats) write<Stream>(voxel.weight(c) * g, grad_feats + i, n);
+        const V dot = g * V::load(feats + i, n);
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+      });
+      write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  CPPCUDA_INLINE static void write_sums(const V* by_coordinate, P* to) {
+    A sums[3];
+    V::sums(by_coordinate, std::integral_constant<int, 3>(), sums);
+    for (int d = 0; d < 3; ++d) to[d] = static_cast<P>(sums[d]);
+  }
+
   // Streaming stores take whole registers.
-  static bool can_stream(const T* to, int64_t features) {
-    return reinterpret_cast<uintptr_t>(to) % V::template streamed<T> == 0 && features % V::lanes == 0;
+  static bool can_stream(const T* to, int64_t values) {
+    return reinterpret_cast<uintptr_t>(to) % V::template streamed<T> == 0 && values % V::lanes == 0;
   }
 };
 
@@ -111,15 +155,19 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
   using L = Loops<T, P>;
   const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
-  stream &= unit && L::can_stream(p.grad_feats, p.features);
-  auto loop = [&]<bool Unit, bool Stream>() {
-    !p.grad_points  ? L::template backward<Unit, Stream, true, false>(p, begin, end)
-    : !p.grad_feats ? L::template backward<Unit, false, false, true>(p, begin, end)
-                    : L::template backward<Unit, Stream, true, true>(p, begin, end);
+  const bool packed = unit && p.grad_points && p.features < L::V::lanes && p.feats_corner == p.features;
+  stream &= unit && L::can_stream(p.grad_feats, packed ? 8 * p.features : p.features);
+  auto of_outputs = [&]<bool Unit, bool Stream>() {
+    const auto loop = !p.grad_points  ? L::template backward<Unit, Stream, true, false>
+                      : !p.grad_feats ? L::template backward<Unit, false, false, true>
+                                      : L::template backward<Unit, Stream, true, true>;
+    const auto packed_loop =
+        p.grad_feats ? L::template backward_packed<Stream, true> : L::template backward_packed<false, false>;
+    (packed ? packed_loop : loop)(p, begin, end);
   };
-  stream ? loop.template operator()<true, true>()
-  : unit ? loop.template operator()<true, false>()
-         : loop.template operator()<false, false>();
+  stream ? of_outputs.template operator()<true, true>()
+  : unit ? of_outputs.template operator()<true, false>()
+         : of_outputs.template operator()<false, false>();
 }
 
 template struct RowKernel<core::Isa, double, double>;

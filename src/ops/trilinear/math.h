@@ -6,9 +6,17 @@
 
 #include <c10/macros/Macros.h>
 
+#include "core/select.h"
+
 namespace cppcuda::ops::trilinear {
 
-// A is the type that sums are taken in.
+using core::select;
+
+// Whether corner c lies on the far side along axis d.
+C10_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
+
+// A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which is_far
+// makes a mask.
 template <class A>
 struct Voxel {
   A axis[3][2];
@@ -23,13 +31,20 @@ struct Voxel {
   }
 
   // The factor of axis d in the weight of corner c. (A choice, not an index: registers cannot be indexed.)
-  C10_HOST_DEVICE A factor(int c, int d) const { return c >> (2 - d) & 1 ? axis[d][1] : axis[d][0]; }
+  template <class Corner>
+  C10_HOST_DEVICE A factor(const Corner& c, int d) const {
+    return select(is_far(c, d), axis[d][1], axis[d][0]);
+  }
 
-  C10_HOST_DEVICE A weight(int c) const { return factor(c, 0) * factor(c, 1) * factor(c, 2); }
+  template <class Corner>
+  C10_HOST_DEVICE A weight(const Corner& c) const {
+    return factor(c, 0) * factor(c, 1) * factor(c, 2);
+  }
 
   // The derivative of weight(c) by coordinate d: the factor of axis d becomes -1/2 or 1/2.
-  C10_HOST_DEVICE A slope(int c, int d) const {
-    return (c >> (2 - d) & 1 ? A(0.5) : A(-0.5)) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
+  template <class Corner>
+  C10_HOST_DEVICE A slope(const Corner& c, int d) const {
+    return select(is_far(c, d), A(0.5), A(-0.5)) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
   }
 };
 
