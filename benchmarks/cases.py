@@ -76,9 +76,11 @@ def _into(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Con
 def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **where: Any) -> Case:
     dtype: torch.dtype = getattr(torch, where.get("dtype", "float32"))
     ours: Callable[..., Tensor] = getattr(cppcuda.functional, op)
-    eager: str = {"sigmoid": "torch.sigmoid", "quick_gelu": "eager"}[op]
-    plain: Any = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
-    plain_into: Any = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu_into}[op]
+    plain: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+        "sigmoid": {"eager": (peers.sigmoid, peers.sigmoid_into), "torch.sigmoid": (torch.sigmoid, torch.sigmoid)},
+        "quick_gelu": {"eager": (peers.quick_gelu, peers.quick_gelu_into)},
+    }[op]
+    simplest = list(plain.values())[-1][0]
 
     def inputs(device: torch.device) -> Tensors:
         if layout == "strided":
@@ -90,13 +92,13 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
 
     if where.get("regime") == "out":
         contestants = {"cppcuda": _into(lambda x, out: ours(x, out=out))}
-        contestants[eager] = _into(lambda x, out: plain_into(x, out=out))
+        contestants |= {name: _into(lambda x, out, into=into: into(x, out=out)) for name, (_, into) in plain.items()}
         if dtype.itemsize == 2:
             contestants["cppcuda float32"] = _into(lambda x, out: ours(x, out=out), torch.float32)
-        compiled = _into(lambda x, out: out.copy_(plain(x)))
+        compiled = _into(lambda x, out: out.copy_(simplest(x)))
     else:
-        contestants = {"cppcuda": Contestant(ours), eager: Contestant(plain)}
-        compiled = Contestant(plain)
+        contestants = {"cppcuda": Contestant(ours)} | {name: Contestant(f) for name, (f, _) in plain.items()}
+        compiled = Contestant(simplest)
     size = elements * dtype.itemsize
     # A cache line of a strided input is read whole.
     moved = None if layout == "strided" else ((1 if mode == "forward" else 2) * size, size)

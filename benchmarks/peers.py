@@ -7,6 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def sigmoid_into(x: Tensor, out: Tensor) -> Tensor:
+    return torch.div(1, 1 + torch.exp(-x), out=out)
+
+
 def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 

@@ -46,8 +46,7 @@ def _targets() -> Iterator[Target]:
         for dtype in ("bfloat16", "float16"):
             text = f"{op} {dtype} 2^26, existing output"
             yield of(text, "cppcuda float32", 1, **into, elements=2**26, dtype=dtype)
-    yield of("quick_gelu backward, >= 2^20", "eager", 3, op="quick_gelu", mode="backward", elements=_LARGE)
-    yield of("sigmoid backward, >= 2^20", "torch.sigmoid", 3, op="sigmoid", mode="backward", elements=_LARGE)
+        yield of(f"{op} backward, >= 2^20", "eager", 3, op=op, mode="backward", elements=_LARGE)
 
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode, "size": tuple(f"65536x{f}" for f in (8, 32, 256))}
