@@ -112,6 +112,25 @@ def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capabil
             torch.testing.assert_close(result, expected, rtol=tolerance[result.dtype], atol=atol, msg=name)
 
 
+@pytest.mark.parametrize("special", [1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("features", [1, 2, 3, 5, 7, 8, 13])
+def test_few_features_together_and_apart(features: int, special: float) -> None:
+    """A row whose values lie behind one another is taken as one, another corner by corner."""
+    together, points = torch.randn(33, 8, features), torch.rand(33, 3) * 2 - 1
+    together[5, 3, -1] = special
+    points[7, 1] = special
+    apart = torch.randn(33, 8, features + 1)[..., :features].copy_(together)
+    grad = torch.randn(33, features)
+    grad[9, 0] = special
+
+    def derivatives(feats: Tensor) -> Iterator[Tensor]:
+        inputs = [feats.requires_grad_(), points.clone().requires_grad_()]
+        return iter(torch.autograd.grad(F.trilinear(*inputs), inputs, grad))
+
+    for result, expected in zip(derivatives(together), derivatives(apart), strict=True):
+        torch.testing.assert_close(result, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_every_16_bit_value(dtype: torch.dtype) -> None:
     x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(dtype)
