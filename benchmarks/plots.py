@@ -18,8 +18,8 @@ from targets import STREAM
 COLOURS = {
     "cppcuda": "#0072B2",
     "eager": "#D55E00",
-    "torch.sigmoid": "#D55E00",
-    "F.interpolate": "#D55E00",
+    "torch.sigmoid": "#E69F00",
+    "F.interpolate": "#E69F00",
     "torch.compile": "#009E73",
     "eager bmm": "#CC79A7",
     "eager factored": "#F0E442",
@@ -28,7 +28,8 @@ COLOURS = {
     STREAM: "#000000",
 }
 # One colour, one entry in the legend: never in one row together.
-_SHARED = dict.fromkeys(("eager", "torch.sigmoid", "F.interpolate"), "eager, torch.sigmoid, F.interpolate")
+_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
+_SHARED = dict.fromkeys(_BUILT_IN, ", ".join(_BUILT_IN))
 MARKERS = {"cppcuda": "o", "torch.compile": "^", STREAM: "_"}
 ELEMENTWISE = ("quick_gelu", "sigmoid")
 Rows = list[dict[str, Any]]

@@ -251,6 +251,7 @@ int main(int argc, char** argv) {
   count_elementwise<float>();
   count_elementwise<c10::BFloat16>();
   count_trilinear<float>(32);
+  count_trilinear<float>(1);
   count_trilinear<float>(5);
   count_trilinear<c10::BFloat16>(32);
   count_upsample<float>();

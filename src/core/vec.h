@@ -248,11 +248,19 @@ struct Vec {
     constexpr int now = n < lanes ? n : lanes;
     Vec each[now];
     for (int i = 0; i < now; ++i) each[i] = vectors[i];
-    add_halves<lanes, now>(each);
+    add_halves<lanes, now, 1>(each);
     A values[lanes];
     each[0].store(values);
     for (int i = 0; i < now; ++i) results[i] = values[i];
     if constexpr (n > now) sums(vectors + now, std::integral_constant<int, n - now>(), results + now);
+  }
+
+  // One vector of lanes / period: each is added up to its first `period` lanes, those that are `period` apart; these then
+  // lie behind one another.
+  template <int period>
+  CPPCUDA_INLINE static Vec folded(Vec* vectors) {
+    add_halves<lanes, lanes / period, period>(vectors);
+    return vectors[0];
   }
 
  private:
@@ -268,11 +276,11 @@ struct Vec {
   }
 #endif
 
-  // n: vectors that are there; the others count as zeros.
-  template <int group, int n>
+  // n: vectors that are there; the others count as zeros. Ends with groups of `least` lanes.
+  template <int group, int n, int least>
   CPPCUDA_INLINE static void add_halves(Vec* vectors) {
-    if constexpr (group > 1) {
-      constexpr int left = n < group / 2 ? n : group / 2;
+    if constexpr (group > least) {
+      constexpr int apart = group / 2 / least, left = n < apart ? n : apart;
       [&]<int... I>(std::integer_sequence<int, I...>) {
         // Lanes of two vectors, numbered through: of each group those of the first or of the second half.
         constexpr auto lane = [](int i, int which) {
@@ -280,11 +288,11 @@ struct Vec {
           return i / group * group + i % half + (i % group < half ? 0 : lanes) + which * half;
         };
         for (int i = 0; i < left; ++i) {
-          const Values a = vectors[i].v, b = i + group / 2 < n ? vectors[i + group / 2].v : Values{};
+          const Values a = vectors[i].v, b = i + apart < n ? vectors[i + apart].v : Values{};
           vectors[i] = __builtin_shufflevector(a, b, lane(I, 0)...) + __builtin_shufflevector(a, b, lane(I, 1)...);
         }
       }(std::make_integer_sequence<int, lanes>());
-      add_halves<group / 2, left>(vectors);
+      add_halves<group / 2, left, least>(vectors);
     }
   }
 

@@ -35,6 +35,47 @@ struct Loops {
     Stream ? v.stream(to) : v.store(to, n);
   }
 
+  // A corner in each lane: of the 8 F values of a row, where they are taken as one.
+  struct Corners {
+    typename V::Mask far[3];
+    CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
+  };
+
+  CPPCUDA_INLINE static void set_corners(int64_t features, Corners* corners) {
+    for (int64_t i = 0; i < 8 * features; i += V::lanes) {
+      for (int64_t at = i; at < i + V::lanes; ++at) {
+        for (int d = 0; d < 3; ++d) {
+          corners[i / V::lanes].far[d].lanes[at - i] = is_far(static_cast<int>(at / features), d) ? -1 : 0;
+        }
+      }
+    }
+  }
+
+  // Of so few features, a power of 2, that one register takes the sums of several rows.
+  template <int features>
+  CPPCUDA_FLATTEN static void forward_packed(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    constexpr int rows = V::lanes / features;
+    Corners corners[8];
+    set_corners(features, corners);
+    for (int64_t row = begin; row < end; row += rows) {
+      const int64_t left = end - row < rows ? end - row : rows;
+      V sums[rows];
+      for (int r = 0; r < rows; ++r) {
+        sums[r] = 0;
+        if (r >= left) continue;
+        const auto voxel = voxel_at<V>(p, row + r);
+        const T* feats = p.feats + p.feats_rows.offset(p.rows, row + r);
+        prefetch(feats, features);
+        for_vectors<V>(8 * features, [&](int64_t i, auto n) {
+          sums[r] += voxel.weight(corners[i / V::lanes]) * V::load(feats + i, n);
+        });
+      }
+      const V result = V::template folded<features>(sums);
+      T* out = p.out + row * features;
+      left == rows ? result.store(out) : result.store(out, left * features);
+    }
+  }
+
   // Unit: features lie next to each other.
   template <bool Unit, bool Stream>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
@@ -88,25 +129,17 @@ struct Loops {
     }
   }
 
-  // A corner in each lane.
-  struct Corners {
-    typename V::Mask far[3];
-    CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
-  };
-
   // Of fewer features than a register has lanes: the 8 F values of a row lie behind one another and are taken as one.
   template <bool Stream, bool Feats>
   CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, values = 8 * features;
     Corners corners[8];
+    set_corners(features, corners);
     typename V::Ints feature_of[8];
     for (int64_t i = 0; i < values; i += V::lanes) {
-      for (int lane = 0; lane < V::lanes; ++lane) {
-        const int64_t at = i + lane;
-        const int c = static_cast<int>(at / features);
-        for (int d = 0; d < 3; ++d) corners[i / V::lanes].far[d].lanes[lane] = is_far(c, d) ? -1 : 0;
+      for (int64_t at = i; at < i + V::lanes; ++at) {
         // Where there is no value, a lane of the gradient that is 0.
-        feature_of[i / V::lanes][lane] = at < values ? at % features : features;
+        feature_of[i / V::lanes][at - i] = at < values ? at % features : features;
       }
     }
     for (int64_t row = begin; row < end; ++row) {
@@ -145,6 +178,19 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
   using L = Loops<T, P>;
   const bool unit = p.feats_feature == 1;
+  const auto packed = [&]<int features>() {
+    if constexpr (features < L::V::lanes) {
+      if (unit && p.features == features && p.feats_corner == features) {
+        L::template forward_packed<features>(p, begin, end);
+        return true;
+      }
+    }
+    return false;
+  };
+  if (packed.template operator()<1>() || packed.template operator()<2>() || packed.template operator()<4>() ||
+      packed.template operator()<8>()) {
+    return;
+  }
   const auto loop = stream && unit ? L::template forward<true, true>
                     : unit         ? L::template forward<true, false>
                                    : L::template forward<false, false>;
