@@ -116,6 +116,7 @@ def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capabil
 @pytest.mark.parametrize("features", [1, 2, 3, 5, 7, 8, 13])
 def test_few_features_together_and_apart(features: int, special: float) -> None:
     """A row whose values lie behind one another is taken as one, another corner by corner."""
+    torch.manual_seed(features)
     together, points = torch.randn(33, 8, features), torch.rand(33, 3) * 2 - 1
     together[5, 3, -1] = special
     points[7, 1] = special
@@ -130,6 +131,14 @@ def test_few_features_together_and_apart(features: int, special: float) -> None:
 
     for result, expected in zip(of(together), of(apart), strict=True):
         torch.testing.assert_close(result, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("features", [1, 4, 5])
+def test_an_infinite_position_may_have_a_value(features: int) -> None:
+    feats = torch.tensor([-1.0, 1.0]).repeat_interleave(4)[None, :, None].expand(1, 8, features).contiguous()
+    assert torch.equal(
+        F.trilinear(feats, torch.tensor([[float("inf"), 0.5, -0.5]])), torch.full((1, features), torch.inf)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -54,9 +54,11 @@ struct Loops {
   // Of so few features, a power of 2, that one register takes the sums of several rows.
   template <int features>
   CPPCUDA_FLATTEN static void forward_packed(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
-    constexpr int rows = V::lanes / features;
+    constexpr int rows = V::lanes / features, values = 8 * features;
     Corners corners[8];
     set_corners(features, corners);
+    typename V::Mask there;  // of one register
+    for (int lane = 0; lane < V::lanes; ++lane) there.lanes[lane] = lane < values ? -1 : 0;
     for (int64_t row = begin; row < end; row += rows) {
       const int64_t left = end - row < rows ? end - row : rows;
       V sums[rows];
@@ -66,8 +68,10 @@ struct Loops {
         const auto voxel = voxel_at<V>(p, row + r);
         const T* feats = p.feats + p.feats_rows.offset(p.rows, row + r);
         prefetch(feats, features);
-        for_vectors<V>(8 * features, [&](int64_t i, auto n) {
-          sums[r] += voxel.weight(corners[i / V::lanes]) * V::load(feats + i, n);
+        for_vectors<V>(values, [&](int64_t i, auto n) {
+          const V term = voxel.weight(corners[i / V::lanes]) * V::load(feats + i, n);
+          // Else an infinite weight makes a NaN of the zeros where there is no value.
+          sums[r] += values < V::lanes ? select(there, term, V(0)) : term;
         });
       }
       const V result = V::template folded<features>(sums);
