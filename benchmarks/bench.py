@@ -249,7 +249,7 @@ def main() -> None:
     options = parser.parse_args()
     options.rounds = options.rounds or (9 if options.quick else 15)
     if options.budget is None:
-        options.budget = 0.8 if options.quick else 5.0
+        options.budget = 0.6 if options.quick else 5.0
     options.compile = options.device == "cpu" and not options.no_compile
     if options.worker:
         work(options)
