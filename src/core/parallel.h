@@ -10,8 +10,8 @@
 
 namespace cppcuda::core {
 
-// f(isa, begin, end) on ranges of rows, each with at least work_per_task in it: with less a second thread costs more than it
-// saves.
+// f(isa, begin, end) on ranges of rows, each with at least work_per_task in it: with less a second thread costs more than
+// it saves.
 template <class F>
 void parallel_rows(int64_t rows, int64_t work_per_row, int64_t work_per_task, F f) {
   const int64_t grain = std::max<int64_t>(1, work_per_task / std::max<int64_t>(1, work_per_row));
