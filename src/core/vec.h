@@ -63,7 +63,8 @@ struct Native<double> {
   using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
 };
 
-// Coarse: what is computed with it will be rounded to 16 bits, so that functions may take less trouble.
+// Coarse: all that is computed with it comes of 16 bits and will be rounded to 16, so that functions may take less
+// trouble.
 template <class A, bool Coarse = false>
 struct Vec {
   static constexpr int lanes = register_bytes / sizeof(A);
@@ -75,6 +76,8 @@ struct Vec {
   // Anywhere.
   template <class V>
   using InMemory __attribute__((aligned(1), may_alias)) = V;
+
+  using Pair __attribute__((vector_size(16))) = uint64_t;
 
   // All bits set where something holds.
   struct Mask {
@@ -108,7 +111,7 @@ struct Vec {
     return of_bits((a.bits() & ~sign_bit()) | (sign.bits() & sign_bit()));
   }
 
-  // T: the dtype in memory. n < lanes: the first n values, zeros after them.
+  // T: the dtype in memory. n: only the first n values, zeros after them.
   template <class T>
   CPPCUDA_INLINE static Vec load(const T* p) {
     if constexpr (sizeof(T) == sizeof(A)) {
@@ -128,12 +131,13 @@ struct Vec {
     if constexpr (sizeof(T) == 8) return Values(_mm512_maskz_loadu_pd(first(n), p));
     if constexpr (sizeof(T) == 4) return Values(_mm512_maskz_loadu_ps(first(n), p));
     if constexpr (sizeof(T) == 2) return widen(std::type_identity<T>(), (Halves)_mm256_maskz_loadu_epi16(first(n), p));
-#else
-#if defined(__AVX2__)
+#elif defined(__AVX2__)
     if constexpr (sizeof(T) == 8) return Values(_mm256_maskload_pd(p, first(n)));
     if constexpr (sizeof(T) == 4) return Values(_mm256_maskload_ps(p, first(n)));
-#endif
-    return load(p, 1, n);
+    if constexpr (sizeof(T) == 2) return widen(std::type_identity<T>(), load_bytes<Halves>(p, 2 * n));
+#else
+    if constexpr (sizeof(T) == sizeof(A)) return load_bytes<Values>(p, n * sizeof(T));
+    if constexpr (sizeof(T) < sizeof(A)) return widen(std::type_identity<T>(), load_bytes<Halves>(p, 2 * n));
 #endif
   }
 
@@ -167,14 +171,13 @@ struct Vec {
     if constexpr (sizeof(T) == 4) return _mm512_mask_storeu_ps(p, first(n), v);
     if constexpr (sizeof(T) == 2)
       return _mm256_mask_storeu_epi16(p, first(n), (__m256i)narrow(std::type_identity<T>()));
-#else
-#if defined(__AVX2__)
+#elif defined(__AVX2__)
     if constexpr (sizeof(T) == 8) return _mm256_maskstore_pd(p, first(n), v);
     if constexpr (sizeof(T) == 4) return _mm256_maskstore_ps(p, first(n), v);
-#endif
-    alignas(register_bytes) unsigned char memory[lanes * sizeof(T)];
-    store(reinterpret_cast<T*>(memory));
-    for (int64_t i = 0; i < n; ++i) __builtin_memcpy(p + i, memory + i * sizeof(T), sizeof(T));
+    if constexpr (sizeof(T) == 2) return store_bytes(p, 2 * n, narrow(std::type_identity<T>()));
+#else
+    if constexpr (sizeof(T) == sizeof(A)) return store_bytes(p, n * sizeof(T), v);
+    if constexpr (sizeof(T) < sizeof(A)) return store_bytes(p, 2 * n, narrow(std::type_identity<T>()));
 #endif
   }
 
@@ -248,19 +251,11 @@ struct Vec {
     constexpr int now = n < lanes ? n : lanes;
     Vec each[now];
     for (int i = 0; i < now; ++i) each[i] = vectors[i];
-    add_halves<lanes, now, 1>(each);
+    add_halves<lanes, now>(each);
     A values[lanes];
     each[0].store(values);
     for (int i = 0; i < now; ++i) results[i] = values[i];
     if constexpr (n > now) sums(vectors + now, std::integral_constant<int, n - now>(), results + now);
-  }
-
-  // One vector of lanes / period: each is added up to its first `period` lanes, those that are `period` apart; these then
-  // lie behind one another.
-  template <int period>
-  CPPCUDA_INLINE static Vec folded(Vec* vectors) {
-    add_halves<lanes, lanes / period, period>(vectors);
-    return vectors[0];
   }
 
  private:
@@ -276,11 +271,53 @@ struct Vec {
   }
 #endif
 
-  // n: vectors that are there; the others count as zeros. Ends with groups of `least` lanes.
-  template <int group, int n, int least>
+#if !defined(__AVX512F__)
+  // The first of a vector's 8 or 16 bytes, an even number, and zeros. Put together in words: reading a vector from where
+  // its parts were just stored waits for all of them.
+  template <class V>
+  CPPCUDA_INLINE static V load_bytes(const void* from, int64_t bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    const char* p = static_cast<const char*>(from);
+    const auto word = [&]<class Word>(int64_t at, Word) -> uint64_t {
+      return *reinterpret_cast<const InMemory<Word>*>(p + at);
+    };
+    Pair pair{0, 0};
+    if (bytes >= 8) {
+      pair[0] = word(0, uint64_t());
+      if (bytes > 8) pair[1] = word(bytes - 8, uint64_t()) >> (128 - 8 * bytes);
+    } else if (bytes >= 4) {
+      pair[0] = word(0, uint32_t()) | word(bytes - 4, uint32_t()) << (8 * bytes - 32);
+    } else if (bytes > 0) {
+      pair[0] = word(0, uint16_t());
+    }
+    if constexpr (sizeof(V) == 16) return (V)pair;
+    if constexpr (sizeof(V) == 8) return std::bit_cast<V>(static_cast<uint64_t>(pair[0]));
+  }
+
+  template <class V>
+  CPPCUDA_INLINE static void store_bytes(void* to, int64_t bytes, V values) {
+    char* p = static_cast<char*>(to);
+    Pair pair{0, 0};
+    if constexpr (sizeof(V) == 16) pair = (Pair)values;
+    if constexpr (sizeof(V) == 8) pair[0] = std::bit_cast<uint64_t>(values);
+    uint64_t left = pair[0];
+    const auto write = [&]<class Word>(Word) {
+      *reinterpret_cast<InMemory<Word>*>(p) = static_cast<Word>(left);
+      p += sizeof(Word);
+      left = sizeof(Word) == 8 ? pair[1] : left >> 8 * sizeof(Word);
+    };
+    if (bytes >= 8) write(uint64_t());
+    if (bytes == 16) write(uint64_t());
+    if (bytes & 4) write(uint32_t());
+    if (bytes & 2) write(uint16_t());
+  }
+#endif
+
+  // n: vectors that are there; the others count as zeros.
+  template <int group, int n>
   CPPCUDA_INLINE static void add_halves(Vec* vectors) {
-    if constexpr (group > least) {
-      constexpr int apart = group / 2 / least, left = n < apart ? n : apart;
+    if constexpr (group > 1) {
+      constexpr int left = n < group / 2 ? n : group / 2;
       [&]<int... I>(std::integer_sequence<int, I...>) {
         // Lanes of two vectors, numbered through: of each group those of the first or of the second half.
         constexpr auto lane = [](int i, int which) {
@@ -288,11 +325,11 @@ struct Vec {
           return i / group * group + i % half + (i % group < half ? 0 : lanes) + which * half;
         };
         for (int i = 0; i < left; ++i) {
-          const Values a = vectors[i].v, b = i + apart < n ? vectors[i + apart].v : Values{};
+          const Values a = vectors[i].v, b = i + group / 2 < n ? vectors[i + group / 2].v : Values{};
           vectors[i] = __builtin_shufflevector(a, b, lane(I, 0)...) + __builtin_shufflevector(a, b, lane(I, 1)...);
         }
       }(std::make_integer_sequence<int, lanes>());
-      add_halves<group / 2, left, least>(vectors);
+      add_halves<group / 2, left>(vectors);
     }
   }
 
@@ -329,7 +366,10 @@ struct Vec {
 
   // Rounded to the nearest, of two to the even one.
   CPPCUDA_INLINE Halves narrow(std::type_identity<c10::BFloat16>) const {
-    const Bits b = bits(), nan = Bits{} + 0x7FC00000, rounded = v == v ? b + 0x7FFF + (b >> 16 & 1) : nan;
+    const Bits b = bits(), nan = Bits{} + 0x7FC00000;
+    Bits rounded = b + 0x7FFF + (b >> 16 & 1);
+    // Adding may carry a NaN over; not one that comes of 16 bits, whose lower ones are 0.
+    if (!Coarse) rounded = v == v ? rounded : nan;
 #if defined(__AVX512BW__)
     using Indices __attribute__((vector_size(64))) = uint16_t;
     const __m512i odd = (__m512i)(Indices{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31});
@@ -389,6 +429,11 @@ struct Vec {
   }
 #endif
 };
+
+// Asks for memory that is read later. In one go: spread over other work the requests come back later.
+CPPCUDA_INLINE void prefetch(const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
+}
 
 // f(i, count) for each register full of n values, count of which are there.
 template <class V, class F>
@@ -474,10 +519,13 @@ struct Exponential {
     n = shifted.ints() - V(C::round).ints();
     const V r = x - whole * V(C::ln2_high) - whole * V(C::ln2_low);
     constexpr int terms = Coarse ? C::coarse_terms : C::terms;
-    V series = inverse_factorial(terms);
+    // Terms by pairs: half as long a chain of operations as one by one.
+    const V r2 = r * r;
+    const auto pair = [&](int k) { return V(inverse_factorial(k)) + V(inverse_factorial(k + 1)) * r; };
+    V series = pair(terms - 1);
 #pragma GCC unroll 16
-    for (int k = terms - 1; k > 1; --k) series = series * r + V(inverse_factorial(k));
-    rest = r + r * r * series;
+    for (int k = terms - 3; k > 1; k -= 2) series = series * r2 + pair(k);
+    rest = r + r2 * series;
   }
 
   // 2^m, for m of a normal number.
@@ -495,12 +543,22 @@ struct Exponential {
 template <class A, bool Coarse>
 CPPCUDA_INLINE Vec<A, Coarse> exp(Vec<A, Coarse> x) {
   using E = Exponential<A, Coarse>;
-  const E e(x);
 #if defined(__AVX512F__)
-  const auto sum = e.rest + Vec<A, Coarse>(1);
+  using V = Vec<A, Coarse>;
+  if constexpr (Coarse && sizeof(A) == 4) {
+    // 2^floor(t) 2^(f - 1/2), of a minimax polynomial on [0, 1], whose relative error is 7.5e-8. No bounds on x: f is 0
+    // where t is infinite.
+    const V t = x * V(0x1.715476p0F) + V(0.5F), f = _mm512_reduce_ps(t.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const V low = V(0.70710673F) + V(0.49013324F) * f, middle = V(0.16981425F) + V(0.03947517F) * f;
+    const V high = V(0.00635642F) + V(0.00132765F) * f, f2 = f * f;
+    return _mm512_scalef_ps((low + f2 * (middle + f2 * high)).v, t.v);
+  }
+  const E e(x);
+  const V sum = e.rest + V(1);
   if constexpr (sizeof(A) == 4) return _mm512_scalef_ps(sum.v, e.whole.v);
   if constexpr (sizeof(A) == 8) return _mm512_scalef_pd(sum.v, e.whole.v);
 #else
+  const E e(x);
   // In two steps, since 2^n need not be a normal number.
   const auto half = e.n >> 1;
   return (E::power_of_2(half) + E::power_of_2(half) * e.rest) * E::power_of_2(e.n - half);

@@ -25,13 +25,12 @@ struct Loops {
   // Asks for the features of a row that comes later, of those that lie behind one another.
   CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
     const int64_t bytes = 8 * features * sizeof(T);
-    const char* later =
-        reinterpret_cast<const char*>(feats) + (bytes > core::prefetch_bytes ? bytes : core::prefetch_bytes);
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(later + i);
+    const int64_t ahead = bytes > core::prefetch_bytes ? bytes : core::prefetch_bytes;
+    core::prefetch(reinterpret_cast<const char*>(feats) + ahead, bytes);
   }
 
-  template <bool Stream>
-  CPPCUDA_INLINE static void write(V v, T* to, int64_t n) {
+  template <bool Stream, class Count>
+  CPPCUDA_INLINE static void write(V v, T* to, Count n) {
     Stream ? v.stream(to) : v.store(to, n);
   }
 
@@ -51,49 +50,60 @@ struct Loops {
     }
   }
 
-  // Of so few features, a power of 2, that one register takes the sums of several rows.
-  template <int features>
-  CPPCUDA_FLATTEN static void forward_packed(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
-    constexpr int rows = V::lanes / features, values = 8 * features;
-    Corners corners[8];
-    set_corners(features, corners);
-    typename V::Mask there;  // of one register
-    for (int lane = 0; lane < V::lanes; ++lane) there.lanes[lane] = lane < values ? -1 : 0;
-    for (int64_t row = begin; row < end; row += rows) {
-      const int64_t left = end - row < rows ? end - row : rows;
-      V sums[rows];
-      for (int r = 0; r < rows; ++r) {
-        sums[r] = 0;
-        if (r >= left) continue;
-        const auto voxel = voxel_at<V>(p, row + r);
-        const T* feats = p.feats + p.feats_rows.offset(p.rows, row + r);
-        prefetch(feats, features);
-        for_vectors<V>(values, [&](int64_t i, auto n) {
-          const V term = voxel.weight(corners[i / V::lanes]) * V::load(feats + i, n);
-          // Else an infinite weight makes a NaN of the zeros where there is no value.
-          sums[r] += values < V::lanes ? select(there, term, V(0)) : term;
-        });
+  // Several corners of a row in one register, which differ along the last axes only.
+  template <int count>
+  struct Together {
+    int first;
+    const typename V::Mask* far;
+    CPPCUDA_INLINE friend auto is_far(const Together& c, int d) {
+      const bool lanes_differ = count >> (2 - d) > 1;
+      if (lanes_differ) return c.far[d];
+      return typename V::Mask{typename V::Ints{} - (is_far(c.first, d) ? 1 : 0)};
+    }
+  };
+
+  // Of so few features that one register takes `count` corners of a row.
+  template <int count>
+  CPPCUDA_FLATTEN static void forward_few(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features;
+    typename V::Mask far[3];
+    typename V::Ints later[3];  // the lane that has the feature of this one, count / 2, count / 4, ... corners later
+    for (int lane = 0; lane < V::lanes; ++lane) {
+      for (int d = 0; d < 3; ++d) {
+        far[d].lanes[lane] = is_far(static_cast<int>(lane / features), d) ? -1 : 0;
+        later[d][lane] = (lane + features * (count >> (d + 1))) % V::lanes;
       }
-      const V result = V::template folded<features>(sums);
-      T* out = p.out + row * features;
-      left == rows ? result.store(out) : result.store(out, left * features);
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      prefetch(feats, features);
+      V sum = 0;
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; c += count) {
+        sum += voxel.weight(Together<count>{c, far}) * V::load(feats + c * features, count * features);
+      }
+#pragma GCC unroll 3
+      for (int d = 0; count >> d > 1; ++d) sum += sum.permuted(later[d]);
+      sum.store(p.out + row * features, features);
     }
   }
 
   // Unit: features lie next to each other.
   template <bool Unit, bool Stream>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, corner = p.feats_corner;
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<A>(p, row);
       V weight[8];
       for (int c = 0; c < 8; ++c) weight[c] = voxel.weight(c);
       const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
-      if (Unit) prefetch(feats, p.features);
-      T* out = p.out + row * p.features;
-      write_vectors<V, Stream>(out, p.features, [&](int64_t f, auto n) {
+      if (Unit) prefetch(feats, features);
+      T* out = p.out + row * features;
+      write_vectors<V, Stream>(out, features, [&](int64_t f, auto n) {
         V sum = 0;
         for (int c = 0; c < 8; ++c) {
-          const T* from = feats + c * p.feats_corner;
+          const T* from = feats + c * corner;
           sum += weight[c] * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
         }
         return sum;
@@ -103,6 +113,7 @@ struct Loops {
 
   template <bool Unit, bool Stream, bool Feats, bool Points>
   CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, corner = p.feats_corner;
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<A>(p, row);
       V weight[8], dot[8];
@@ -112,19 +123,20 @@ struct Loops {
       }
       const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
       const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
-      if (Unit && Points) prefetch(feats, p.features);
-      T* grad_feats = p.grad_feats + row * 8 * p.features;
-      for_vectors<V>(p.features, [&](int64_t f, auto n) {
+      if (Unit && Points) prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * 8 * features;
+      for_vectors<V>(features, [&](int64_t f, auto n) {
         const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad_feature, p.grad_feature, n);
         for (int c = 0; c < 8; ++c) {
-          if (Feats) write<Stream>(weight[c] * g, grad_feats + c * p.features + f, n);
+          if (Feats) write<Stream>(weight[c] * g, grad_feats + c * features + f, n);
           if (!Points) continue;
-          const T* from = feats + c * p.feats_corner;
+          const T* from = feats + c * corner;
           dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
         }
       });
       if (!Points) continue;
       V by_coordinate[3];
+#pragma GCC unroll 3
       for (int d = 0; d < 3; ++d) {
         by_coordinate[d] = 0;
         for (int c = 0; c < 8; ++c) by_coordinate[d] += V(voxel.slope(c, d)) * dot[c];
@@ -182,19 +194,16 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
   using L = Loops<T, P>;
   const bool unit = p.feats_feature == 1;
-  const auto packed = [&]<int features>() {
-    if constexpr (features < L::V::lanes) {
-      if (unit && p.features == features && p.feats_corner == features) {
-        L::template forward_packed<features>(p, begin, end);
+  const auto few = [&]<int count>() {
+    if constexpr (count < L::V::lanes || count == 8) {
+      if (unit && count * p.features <= L::V::lanes && p.feats_corner == p.features) {
+        L::template forward_few<count>(p, begin, end);
         return true;
       }
     }
     return false;
   };
-  if (packed.template operator()<1>() || packed.template operator()<2>() || packed.template operator()<4>() ||
-      packed.template operator()<8>()) {
-    return;
-  }
+  if (few.template operator()<8>() || few.template operator()<4>() || few.template operator()<2>()) return;
   const auto loop = stream && unit ? L::template forward<true, true>
                     : unit         ? L::template forward<true, false>
                                    : L::template forward<false, false>;

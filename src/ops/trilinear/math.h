@@ -1,8 +1,8 @@
 #pragma once
 
 // Corner c = 4i + 2j + k lies at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner
-// is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1]. (A
-// weight that is 1 minus the others would lose its digits near the corners.)
+// is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1].
+// (Written with one rounding, near the corners too, where 1 minus another weight would lose its digits.)
 
 #include <c10/macros/Macros.h>
 
@@ -19,21 +19,21 @@ C10_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 // makes a mask.
 template <class A>
 struct Voxel {
-  A axis[3][2];
+  A point[3];
 
   template <class P>
-  C10_HOST_DEVICE Voxel(P x, P y, P z) {
-    const A point[3] = {static_cast<A>(x), static_cast<A>(y), static_cast<A>(z)};
-    for (int d = 0; d < 3; ++d) {
-      axis[d][0] = (A(1) - point[d]) / A(2);
-      axis[d][1] = (A(1) + point[d]) / A(2);
-    }
+  C10_HOST_DEVICE Voxel(P x, P y, P z) : point{static_cast<A>(x), static_cast<A>(y), static_cast<A>(z)} {}
+
+  // Half the coordinate d of corner c.
+  template <class Corner>
+  C10_HOST_DEVICE static A half_corner(const Corner& c, int d) {
+    return select(is_far(c, d), A(0.5), A(-0.5));
   }
 
-  // The factor of axis d in the weight of corner c. (A choice, not an index: registers cannot be indexed.)
+  // The factor of axis d in the weight of corner c.
   template <class Corner>
   C10_HOST_DEVICE A factor(const Corner& c, int d) const {
-    return select(is_far(c, d), axis[d][1], axis[d][0]);
+    return A(0.5) + half_corner(c, d) * point[d];
   }
 
   template <class Corner>
@@ -41,10 +41,10 @@ struct Voxel {
     return factor(c, 0) * factor(c, 1) * factor(c, 2);
   }
 
-  // The derivative of weight(c) by coordinate d: the factor of axis d becomes -1/2 or 1/2.
+  // The derivative of weight(c) by coordinate d.
   template <class Corner>
   C10_HOST_DEVICE A slope(const Corner& c, int d) const {
-    return select(is_far(c, d), A(0.5), A(-0.5)) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
+    return half_corner(c, d) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
   }
 };
 
