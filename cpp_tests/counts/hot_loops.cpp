@@ -161,12 +161,12 @@ void count_upsample() {
   const float* weights = numbers<float>(rows);
   float* sums = numbers<float>(out * depth);
   count("upsample/sum_rows" + end, out * depth,
-        [&] { Kernel::sum_rows(grad, out * depth, weights, rows, depth, 1, out, depth, sums); });
+        [&] { Kernel::sum_rows(grad, out * depth, weights, rows, 0, depth, 1, out, depth, sums); });
   T* narrow = zeros<T>(in * depth);
   count("upsample/gather" + end, in, [&] { Kernel::gather(columns_of.view(), sums, narrow); });
   count("upsample/gather_pixels" + end, in * depth, [&] {
     Kernel::gather_pixels(readers.outputs.data(), readers.first_weight.data(), readers.weights.data(), in, sums, depth,
-                          narrow);
+                          narrow, false);
   });
 }
 

@@ -102,23 +102,31 @@ void run_backward(const Params<T>& p) {
   const VectorReaders<A> vectors(columns, p.x.out);
   const Images<T> images(p);
   const int64_t depth = images.depth;
+  const bool stream = streams(p);
+  // Pixels along x for which the sums along y stay in the first cache.
+  const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
   core::parallel_rows(images.count * p.y.in, work, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
     std::vector<A> along_y(p.x.out * depth);
     for (int64_t i = begin; i < end; ++i) {
-      const T* grad = Images<T>::source(p, i / p.y.in);
       const int64_t y = i % p.y.in;
       const auto [first, last] = rows.outputs[y];
-      Kernel::sum_rows(grad + first * p.strides.h, p.strides.h, rows.weights_of(y), last - first, p.strides.w,
-                       p.strides.c, p.x.out, depth, along_y.data());
+      const T* grad = Images<T>::source(p, i / p.y.in) + first * p.strides.h;
+      const int64_t later = y + 1 < p.y.in ? rows.outputs[y + 1].last - last : 0;
       T* out = p.target + i * p.x.in * depth;
-      if (depth == 1) {
-        Kernel::gather(vectors.view(), along_y.data(), out);
-      } else {
-        Kernel::gather_pixels(columns.outputs.data(), columns.first_weight.data(), columns.weights.data(), p.x.in,
-                              along_y.data(), depth, out);
+      for (int64_t x = 0, summed = 0; x < p.x.in; x += tile) {
+        const int64_t count = std::min(tile, p.x.in - x), right = columns.outputs[x + count - 1].last;
+        Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later, p.strides.w,
+                         p.strides.c, right - summed, depth, along_y.data() + summed * depth);
+        summed = right;
+        if (depth == 1) {
+          Kernel::gather(vectors.view(), along_y.data(), out);
+        } else {
+          Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
+                                count, along_y.data(), depth, out + x * depth, stream);
+        }
       }
     }
   });

@@ -9,6 +9,27 @@ using core::for_vectors;
 using core::Vec;
 using core::write_vectors;
 
+// to[i] = the sum over r of weights[r] from[r * step + i]. Stream: of whole registers only.
+template <bool Stream, class A, class T, class U>
+CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, int64_t rows, int64_t n, U* to) {
+  using V = Vec<A>;
+  int64_t i = 0;
+  const auto weigh = [&]<int registers>(std::integral_constant<int, registers>, auto count) {
+    V sums[registers] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      const V weight(weights[r]);
+      for (int k = 0; k < registers; ++k) sums[k] += weight * V::load(from + r * step + i + k * V::lanes, count);
+    }
+    for (int k = 0; k < registers; ++k, i += V::lanes) Stream ? sums[k].stream(to + i) : sums[k].store(to + i, count);
+  };
+  constexpr std::integral_constant<int, 4> several;
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, V::lanes> all;
+  while (i + several * V::lanes <= n) weigh(several, all);
+  while (i + V::lanes <= n) weigh(one, all);
+  if (!Stream && i < n) weigh(one, n - i);
+}
+
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T>
@@ -64,22 +85,20 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
 
 template <class Isa, class T>
 CPPCUDA_FLATTEN void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
-                                                 int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth,
-                                                 A* sums) {
+                                                 int64_t later, int64_t pixel_step, int64_t channel_step, int64_t width,
+                                                 int64_t depth, A* sums) {
   using V = Vec<A>;
   auto values = [&](int64_t n, int64_t step, const T* from, A* to) {
-    auto loop = [&]<bool Unit>() {
-      for_vectors<V>(n, [&](int64_t i, auto count) {
-        V sum = 0;
-        for (int64_t r = 0; r < rows; ++r) {
-          const T* row = from + r * row_step;
-          if (Unit) __builtin_prefetch(row + i + rows * row_step);
-          sum += V(weights[r]) * (Unit ? V::load(row + i, count) : V::load(row + i * step, step, count));
-        }
-        sum.store(to + i, count);
-      });
-    };
-    step == 1 ? loop.template operator()<true>() : loop.template operator()<false>();
+    if (step == 1) {
+      weigh_rows<false>(weights, from, row_step, rows, n, to);
+      for (int64_t r = rows; r < rows + later; ++r) core::prefetch(from + r * row_step, n * sizeof(T));
+      return;
+    }
+    for_vectors<V>(n, [&](int64_t i, auto count) {
+      V sum = 0;
+      for (int64_t r = 0; r < rows; ++r) sum += V(weights[r]) * V::load(from + r * row_step + i * step, step, count);
+      sum.store(to + i, count);
+    });
   };
   if (pixel_step == depth && (depth == 1 || channel_step == 1)) return values(width * depth, 1, grad, sums);
   if (depth == 1) return values(width, pixel_step, grad, sums);
@@ -104,17 +123,15 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
 template <class Isa, class T>
 CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range* outputs, const int64_t* first_weight,
                                                       const A* weights, int64_t width, const A* sums, int64_t depth,
-                                                      T* out) {
-  using V = Vec<A>;
-  for (int64_t x = 0; x < width; ++x, out += depth) {
-    const auto [left, right] = outputs[x];
-    const A* weight = weights + first_weight[x];
-    for_vectors<V>(depth, [&](int64_t c, auto count) {
-      V sum = 0;
-      for (int64_t o = left; o < right; ++o) sum += V(weight[o - left]) * V::load(sums + o * depth + c, count);
-      sum.store(out + c, count);
-    });
-  }
+                                                      T* out, bool stream) {
+  const auto gather = [&]<bool Stream>() {
+    for (int64_t x = 0; x < width; ++x, out += depth) {
+      const auto [left, right] = outputs[x];
+      weigh_rows<Stream>(weights + first_weight[x], sums + left * depth, depth, right - left, depth, out);
+    }
+  };
+  stream &= depth % Vec<A>::lanes == 0 && reinterpret_cast<uintptr_t>(out) % Vec<A>::template streamed<T> == 0;
+  stream ? gather.template operator()<true>() : gather.template operator()<false>();
 }
 
 template struct RowKernel<core::Isa, double>;

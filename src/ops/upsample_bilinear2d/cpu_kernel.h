@@ -44,14 +44,15 @@ struct RowKernel {
   static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
                            int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
 
-  // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth].
-  static void sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows, int64_t pixel_step,
-                       int64_t channel_step, int64_t width, int64_t depth, A* sums);
+  // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth]. `later` more rows
+  // will be read next.
+  static void sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows, int64_t later,
+                       int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth, A* sums);
 
   // Then along x, to a row of the input's gradient.
   static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);
   static void gather_pixels(const Range* outputs, const int64_t* first_weight, const A* weights, int64_t width,
-                            const A* sums, int64_t depth, T* out);
+                            const A* sums, int64_t depth, T* out, bool stream);
 };
 
 }  // namespace cppcuda::ops::upsample_bilinear2d
