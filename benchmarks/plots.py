@@ -14,21 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from targets import STREAM
 
-# Okabe and Ito's palette, for every kind of colour vision; the colour says which contestant.
+# One colour, one entry in the legend: never in one row together.
+_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
+# Okabe and Ito's palette, for every kind of colour vision; the colour says which contestant. In the order of bars.
 COLOURS = {
     "cppcuda": "#0072B2",
     "eager": "#D55E00",
-    "torch.sigmoid": "#E69F00",
-    "F.interpolate": "#E69F00",
+    **dict.fromkeys(_BUILT_IN, "#E69F00"),
     "torch.compile": "#009E73",
     "eager bmm": "#CC79A7",
     "eager factored": "#F0E442",
-    "F.grid_sample": "#E69F00",
     "cppcuda float32": "#56B4E9",
     STREAM: "#000000",
 }
-# One colour, one entry in the legend: never in one row together.
-_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
 _SHARED = dict.fromkeys(_BUILT_IN, ", ".join(_BUILT_IN))
 MARKERS = {"cppcuda": "o", "torch.compile": "^", STREAM: "_"}
 ELEMENTWISE = ("quick_gelu", "sigmoid")
