@@ -37,7 +37,7 @@ struct CpuLoop {
     const bool stream = exceeds_cache(tensors * out.nbytes());
     // The loop writes to the first one only.
     const std::array<char*, tensors> first{static_cast<char*>(out.mutable_data_ptr()),
-                                           static_cast<char*>(const_cast<void*>(inputs.const_data_ptr()))...};
+                                           const_cast<char*>(static_cast<const char*>(inputs.const_data_ptr()))...};
     std::array<int64_t, tensors> steps;
     steps.fill(size);
     at::parallel_for(0, out.numel(), elements_per_task, [&](int64_t begin, int64_t end) {

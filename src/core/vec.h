@@ -262,7 +262,7 @@ struct Vec {
 #if defined(__AVX512F__)
   // The mask of the first n lanes.
   CPPCUDA_INLINE static auto first(int64_t n) {
-    return static_cast<std::conditional_t<lanes == 16, __mmask16, __mmask8>>((1u << n) - 1);
+    return static_cast<std::conditional_t<lanes == 16, __mmask16, __mmask8>>((uint64_t(1) << n) - 1);
   }
 #elif defined(__AVX2__)
   CPPCUDA_INLINE static __m256i first(int64_t n) {
@@ -291,7 +291,8 @@ struct Vec {
       pair[0] = word(0, uint16_t());
     }
     if constexpr (sizeof(V) == 16) return (V)pair;
-    if constexpr (sizeof(V) == 8) return std::bit_cast<V>(static_cast<uint64_t>(pair[0]));
+    const uint64_t low = pair[0];
+    if constexpr (sizeof(V) == 8) return std::bit_cast<V>(low);
   }
 
   template <class V>
