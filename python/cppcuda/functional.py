@@ -35,7 +35,10 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         return torch.ops.cppcuda.sigmoid(input)
-    torch.ops.cppcuda.sigmoid(input, out=out)
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        torch.ops.cppcuda.sigmoid(input, out=out)
+    else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
+        torch.ops.cppcuda.sigmoid.out(input, out=out)
     return out
 
 
@@ -75,7 +78,10 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
     """
     if out is None:
         return torch.ops.cppcuda.quick_gelu(input)
-    torch.ops.cppcuda.quick_gelu(input, out=out)
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        torch.ops.cppcuda.quick_gelu(input, out=out)
+    else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
+        torch.ops.cppcuda.quick_gelu.out(input, out=out)
     return out
 
 
