@@ -77,8 +77,6 @@ struct Vec {
   template <class V>
   using InMemory __attribute__((aligned(1), may_alias)) = V;
 
-  using Pair __attribute__((vector_size(16))) = uint64_t;
-
   // All bits set where something holds.
   struct Mask {
     Ints lanes;
@@ -189,6 +187,11 @@ struct Vec {
   // Past the caches; p is a multiple of streamed<T> bytes. Without such a store, a plain one.
   template <class T>
   static constexpr int streamed = lanes * sizeof(T);
+  // Of rows of n values that lie behind one another.
+  template <class T>
+  CPPCUDA_INLINE static bool can_stream(const T* p, int64_t n) {
+    return reinterpret_cast<uintptr_t>(p) % streamed<T> == 0 && n % lanes == 0;
+  }
   template <class T>
   CPPCUDA_INLINE void stream(T* p) const {
 #if defined(__SSE2__)
@@ -272,6 +275,8 @@ struct Vec {
 #endif
 
 #if !defined(__AVX512F__)
+  using Pair __attribute__((vector_size(16))) = uint64_t;
+
   // The first of a vector's 8 or 16 bytes, an even number, and zeros. Put together in words: reading a vector from where
   // its parts were just stored waits for all of them.
   template <class V>
@@ -442,6 +447,17 @@ CPPCUDA_INLINE void for_vectors(int64_t n, F f) {
   int64_t i = 0;
   for (; i + V::lanes <= n; i += V::lanes) f(i, std::integral_constant<int, V::lanes>());
   if (i < n) f(i, n - i);
+}
+
+// f(i, registers, count) for as many registers at a time as `several`, then for each of the rest.
+template <class V, int several, class F>
+CPPCUDA_INLINE void for_groups(int64_t n, F f) {
+  constexpr std::integral_constant<int, V::lanes> all;
+  constexpr std::integral_constant<int, 1> one;
+  int64_t i = 0;
+  for (; i + several * V::lanes <= n; i += several * V::lanes) f(i, std::integral_constant<int, several>(), all);
+  for (; i + V::lanes <= n; i += V::lanes) f(i, one, all);
+  if (i < n) f(i, one, n - i);
 }
 
 // out[i] = f(i, count) for each register full of n values. Stream: past the caches.

@@ -6,6 +6,7 @@
 namespace cppcuda::ops::lltm_cell {
 inline namespace CPPCUDA_ISA {
 
+using core::for_groups;
 using core::for_vectors;
 using core::Vec;
 
@@ -63,8 +64,7 @@ template <int M, class T, class A>
 CPPCUDA_INLINE void product_rows(const A* left, int64_t left_m, int64_t left_r, const T* right, int64_t right_row,
                                  int64_t reduced, int64_t columns, T* out, int64_t out_row) {
   using V = Vec<A>;
-  constexpr int N = tile_columns<V>;
-  auto tile = [&]<int W>(std::integral_constant<int, W>, int64_t column, auto count) {
+  for_groups<V, tile_columns<V>>(columns, [&]<int W>(int64_t column, std::integral_constant<int, W>, auto count) {
     V sums[M][W];
     for (int m = 0; m < M; ++m) {
       for (int n = 0; n < W; ++n) sums[m][n] = 0;
@@ -80,12 +80,7 @@ CPPCUDA_INLINE void product_rows(const A* left, int64_t left_m, int64_t left_r, 
     for (int m = 0; m < M; ++m) {
       for (int n = 0; n < W; ++n) sums[m][n].store(out + m * out_row + column + n * V::lanes, count);
     }
-  };
-  constexpr std::integral_constant<int, V::lanes> all;
-  int64_t column = 0;
-  for (; column + N * V::lanes <= columns; column += N * V::lanes) tile(std::integral_constant<int, N>(), column, all);
-  for (; column + V::lanes <= columns; column += V::lanes) tile(std::integral_constant<int, 1>(), column, all);
-  if (column < columns) tile(std::integral_constant<int, 1>(), column, columns - column);
+  });
 }
 
 template <class T, class A>

@@ -181,11 +181,6 @@ struct Loops {
     V::sums(by_coordinate, std::integral_constant<int, 3>(), sums);
     for (int d = 0; d < 3; ++d) to[d] = static_cast<P>(sums[d]);
   }
-
-  // Streaming stores take whole registers.
-  static bool can_stream(const T* to, int64_t values) {
-    return reinterpret_cast<uintptr_t>(to) % V::template streamed<T> == 0 && values % V::lanes == 0;
-  }
 };
 
 }  // namespace CPPCUDA_ISA
@@ -215,7 +210,7 @@ void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin
   using L = Loops<T, P>;
   const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
   const bool packed = unit && p.grad_points && p.features < L::V::lanes && p.feats_corner == p.features;
-  stream &= unit && L::can_stream(p.grad_feats, packed ? 8 * p.features : p.features);
+  stream &= unit && L::V::can_stream(p.grad_feats, packed ? 8 * p.features : p.features);
   auto of_outputs = [&]<bool Unit, bool Stream>() {
     const auto loop = !p.grad_points  ? L::template backward<Unit, Stream, true, false>
                       : !p.grad_feats ? L::template backward<Unit, false, false, true>

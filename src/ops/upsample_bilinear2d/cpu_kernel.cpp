@@ -5,6 +5,7 @@
 namespace cppcuda::ops::upsample_bilinear2d {
 inline namespace CPPCUDA_ISA {
 
+using core::for_groups;
 using core::for_vectors;
 using core::Vec;
 using core::write_vectors;
@@ -13,21 +14,16 @@ using core::write_vectors;
 template <bool Stream, class A, class T, class U>
 CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, int64_t rows, int64_t n, U* to) {
   using V = Vec<A>;
-  int64_t i = 0;
-  const auto weigh = [&]<int registers>(std::integral_constant<int, registers>, auto count) {
+  for_groups<V, 4>(n, [&]<int registers>(int64_t i, std::integral_constant<int, registers>, auto count) {
     V sums[registers] = {};
     for (int64_t r = 0; r < rows; ++r) {
       const V weight(weights[r]);
       for (int k = 0; k < registers; ++k) sums[k] += weight * V::load(from + r * step + i + k * V::lanes, count);
     }
-    for (int k = 0; k < registers; ++k, i += V::lanes) Stream ? sums[k].stream(to + i) : sums[k].store(to + i, count);
-  };
-  constexpr std::integral_constant<int, 4> several;
-  constexpr std::integral_constant<int, 1> one;
-  constexpr std::integral_constant<int, V::lanes> all;
-  while (i + several * V::lanes <= n) weigh(several, all);
-  while (i + V::lanes <= n) weigh(one, all);
-  if (!Stream && i < n) weigh(one, n - i);
+    for (int k = 0; k < registers; ++k) {
+      Stream ? sums[k].stream(to + i + k * V::lanes) : sums[k].store(to + i + k * V::lanes, count);
+    }
+  });
 }
 
 }  // namespace CPPCUDA_ISA
@@ -130,7 +126,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range* outputs, cons
       weigh_rows<Stream>(weights + first_weight[x], sums + left * depth, depth, right - left, depth, out);
     }
   };
-  stream &= depth % Vec<A>::lanes == 0 && reinterpret_cast<uintptr_t>(out) % Vec<A>::template streamed<T> == 0;
+  stream &= Vec<A>::can_stream(out, depth);
   stream ? gather.template operator()<true>() : gather.template operator()<false>();
 }
 
