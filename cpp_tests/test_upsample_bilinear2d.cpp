@@ -274,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Every way in which rounding could go wrong: the outputs of each pixel against a search through all of them.
 template <class A>
 void check_axis(const Axis<A>& axis) {
-  std::vector<Range> expected(axis.in, {axis.out, 0});
+  std::vector<Range<>> expected(axis.in, {axis.out, 0});
   for (int64_t o = 0; o < axis.out; ++o) {
     const Tap<A> tap = axis.tap(o);
     ASSERT_TRUE(0 <= tap.lower && tap.lower <= tap.upper && tap.upper <= tap.lower + 1 && tap.upper < axis.in) << o;
@@ -286,7 +286,7 @@ void check_axis(const Axis<A>& axis) {
     }
   }
   for (int64_t i = 0; i < axis.in; ++i) {
-    const Range found = axis.outputs_of(i);
+    const Range<> found = axis.outputs_of(i);
     if (expected[i].first > expected[i].last) {
       EXPECT_EQ(found.first, found.last) << i;
     } else {
@@ -323,45 +323,67 @@ TEST(UpsampleAxis, HoldsWhereFloatsAreSparse) {
       ASSERT_TRUE(before <= tap.lower && tap.lower <= tap.upper && tap.upper < axis.in) << o;
       before = tap.lower;
       for (const int64_t i : {tap.lower, tap.upper}) {
-        const Range range = axis.outputs_of(i);
+        const Range<> range = axis.outputs_of(i);
         ASSERT_TRUE(range.first <= o && o < range.last) << o << ", pixel " << i;
       }
     }
   }
 }
 
-TEST(ImageLaunch, EveryChannelOfEveryPixelIsWrittenOnce) {
-  for (const int64_t channels : {1, 2, 3, 7, 8, 9, 16, 24}) {
-    for (const int64_t pixels : {1, 50, 70000}) {
-      for (const bool packs : {false, true}) {
-        const int64_t batch = 2;
-        const auto [shape, work, group, width] = image_launch(batch, channels, pixels, 4, packs, packs);
-        const int64_t groups = (channels + group - 1) / group;
-        ASSERT_EQ(work, batch * pixels * groups);
-        EXPECT_EQ(width, packs && channels % 4 == 0 ? 4 : 1);
-        std::vector<int> count(batch * channels * pixels);
-        for (int64_t index = 0; index < work; ++index) {
-          const int64_t first = packs ? index % groups * group : index / pixels % groups * group;
-          const int64_t pixel = packs ? index / groups % pixels : index % pixels, n = index / groups / pixels;
-          for (int64_t c = first; c < std::min(first + group, channels); ++c)
-            ++count[(n * channels + c) * pixels + pixel];
+// Every value of the target is one part's.
+TEST(ImageLaunch, EveryValueIsWrittenOnce) {
+  for (const int64_t channels : {1, 3, 8, 9, 24}) {
+    for (const auto& [height, width] : {std::pair<int64_t, int64_t>{1, 1}, {5, 8}, {37, 50}, {130, 256}, {700, 96}}) {
+      for (const bool channels_last : {false, true}) {
+        for (const bool packs : {false, true}) {
+          for (const bool planes : {false, true}) {
+            const ImageSizes target{2, channels, height, width};
+            const auto [shape, parts, n, k] = image_launch(target, 4, channels_last, packs, planes);
+            EXPECT_TRUE(n == 1 || (packs && (channels_last ? channels : width) % n == 0));
+            EXPECT_TRUE(k == 1 || (planes && !channels_last && k == planes_per_thread(n, 4)));
+            EXPECT_TRUE((int64_t{shape.blocks} - 1) * shape.threads < parts.count && shape.blocks > 0);
+            std::vector<int> count(2 * channels * height * width);
+            for (int64_t index = 0; index < parts.count; ++index) {
+              const auto [image, first_row, strip] = parts[index];
+              for (int64_t y = first_row; y < std::min(first_row + parts.segment_rows, height); ++y) {
+                if (channels_last) {
+                  for (int i = 0; i < n; ++i) ++count[(image * height + y) * width * channels + strip * n + i];
+                  continue;
+                }
+                for (int64_t plane = image * k; plane < std::min((image + 1) * k, 2 * channels); ++plane)
+                  for (int i = 0; i < n; ++i) ++count[(plane * height + y) * width + strip * n + i];
+              }
+            }
+            EXPECT_EQ(std::count(count.begin(), count.end(), 1), std::ssize(count)) << channels << ", " << height;
+          }
         }
-        EXPECT_EQ(std::count(count.begin(), count.end(), 1), batch * channels * pixels) << channels << ", " << pixels;
-        EXPECT_TRUE((int64_t{shape.blocks} - 1) * shape.threads < work && shape.blocks > 0);
       }
     }
   }
 }
 
 TEST(ImageLaunch, HoldsForAnySize) {
-  for (const int64_t pixels : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
+  for (const int64_t width : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
     for (const int64_t channels : {1, 3, 8, 1 << 20}) {
-      const auto launch = image_launch(1, channels, pixels, 2, false, false);
-      EXPECT_EQ(launch.channels, channels > 1 && (channels + 7) / 8 * pixels >= 1 << 17 ? channels_per_thread : 1);
-      EXPECT_EQ(launch.work, (channels + launch.channels - 1) / launch.channels * pixels);
-      EXPECT_LE(launch.shape.blocks, (1u << 31) - 1);
+      const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true);
+      EXPECT_EQ(n, 8);
+      EXPECT_EQ(k, 2);
+      EXPECT_EQ(parts.count, (channels + 1) / 2 * parts.segments * (width / 8));
+      EXPECT_EQ(parts.segments, (100 + parts.segment_rows - 1) / parts.segment_rows);
+      EXPECT_LE(shape.blocks, (1u << 31) - 1);
+      const auto last = parts[parts.count - 1];
+      EXPECT_EQ(last.image, (channels + 1) / 2 - 1);
+      EXPECT_EQ(last.strip, width / 8 - 1);
+      EXPECT_EQ(last.row, (parts.segments - 1) * parts.segment_rows);
     }
   }
+}
+
+// Small targets are spread over as many threads as they have values.
+TEST(ImageLaunch, SmallTargets) {
+  const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, true);
+  EXPECT_EQ(parts.count, 64 * 32 * 32);
+  EXPECT_TRUE(n == 1 && k == 1);
 }
 
 }  // namespace

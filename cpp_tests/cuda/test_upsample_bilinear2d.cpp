@@ -80,12 +80,26 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several channels; the last group is not full.
+// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer.
 TEST_P(CudaUpsample, ManyPixels) {
-  const Tensor small = at::randn({1, 9, 5, 7}, at::kDouble).to(GetParam().narrow);
-  const Tensor large = at::randn({1, 9, 256, 256}, at::kDouble).to(GetParam().narrow);
-  check(small, large, "half_pixel");
-  check(large, small, "half_pixel");
+  const Tensor small = at::randn({2, 9, 5, 7}, at::kDouble).to(GetParam().narrow);
+  for (const int64_t width : {344, 343}) {  // with packs and without
+    const Tensor large = at::randn({2, 9, 341, width}, at::kDouble).to(GetParam().narrow);
+    check(small, large, "half_pixel");
+    check(large, small, "half_pixel");
+  }
+}
+
+// Offsets within a row that need 64 bits, as far as a small memory can have them.
+TEST_P(CudaUpsample, LargeStrides) {
+  constexpr int64_t huge = int64_t{1} << 32;
+  const Tensor pixel = at::randn({1, 3, 4, 1}, at::kDouble).to(GetParam().narrow);
+  check(pixel.as_strided({1, 3, 4, 1}, {12, 4, 1, huge}), at::randn({1, 3, 8, 1}, pixel.options()), "half_pixel");
+  check(at::randn({1, 3, 8, 1}, pixel.options()), pixel.as_strided({1, 3, 4, 1}, {12, 4, 1, huge}), "half_pixel");
+  const Tensor last = pixel.as_strided({1, 12, 1, 1}, {huge, 1, huge, huge});
+  ASSERT_EQ(last.suggest_memory_format(), at::MemoryFormat::ChannelsLast);
+  check(last, at::randn({1, 12, 2, 3}, pixel.options()), "half_pixel");
+  check(at::randn({1, 12, 2, 3}, pixel.options()), last, "half_pixel");
 }
 
 TEST_P(CudaUpsample, NothingToDo) {

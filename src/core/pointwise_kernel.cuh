@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/coarse.cuh"
 #include "core/divide.h"
 #include "core/launch_shape.h"
 #include "core/opmath.h"
@@ -38,7 +39,8 @@ struct StridedParams {
 
 template <class Math, class T, class... From>
 __device__ T pointwise_value(From... from) {
-  return static_cast<T>(Math()(static_cast<opmath<T>>(from)...));
+  using A = elementwise_math<T>;
+  return static_cast<T>(static_cast<opmath<T>>(Math()(A(static_cast<opmath<T>>(from))...)));
 }
 
 // N elements in a pack.

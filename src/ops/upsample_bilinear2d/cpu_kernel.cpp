@@ -117,7 +117,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range* outputs, const int64_t* first_weight,
+CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range<>* outputs, const int64_t* first_weight,
                                                       const A* weights, int64_t width, const A* sums, int64_t depth,
                                                       T* out, bool stream) {
   const auto gather = [&]<bool Stream>() {

@@ -51,7 +51,7 @@ struct RowKernel {
 
   // Then along x, to a row of the input's gradient.
   static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);
-  static void gather_pixels(const Range* outputs, const int64_t* first_weight, const A* weights, int64_t width,
+  static void gather_pixels(const Range<>* outputs, const int64_t* first_weight, const A* weights, int64_t width,
                             const A* sums, int64_t depth, T* out, bool stream);
 };
 

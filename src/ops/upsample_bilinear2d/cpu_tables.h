@@ -49,7 +49,7 @@ class ColumnTaps {
 // The outputs that read each input pixel, and its weights in them, one after another.
 template <class A>
 struct Readers {
-  std::vector<Range> outputs;
+  std::vector<Range<>> outputs;
   std::vector<int64_t> first_weight;
   std::vector<A> weights;
 
@@ -70,7 +70,7 @@ class VectorReaders {
  public:
   VectorReaders(const Readers<A>& readers, int64_t out)
       : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)) {
-    for (const Range& r : readers.outputs) most_ = std::max(most_, r.last - r.first);
+    for (const Range<>& r : readers.outputs) most_ = std::max(most_, r.last - r.first);
     outputs_.resize(most_ * stride_);
     weights_.resize(most_ * stride_);
     for (int64_t i = 0; i < stride_; ++i) {

@@ -1,138 +1,254 @@
 #pragma once
 
-// A thread computes one pixel of the target, and reads what it needs of the source: no atomics in backward either. In
-// channels_last it does so for N channels, which are one access; else for K channels one by one, N = 1, so that what it
-// takes to find the pixel and its weights serves all of them.
+// A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns and
+// their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need it.
+// Each value of the target is one thread's, so there are no atomics in backward either.
 
-#include "core/divide.h"
-#include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.cuh"
+#include "core/prefetch.cuh"
+#include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
 #include "ops/upsample_bilinear2d/params.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// A pixel, and the first of the channels of it that a thread computes.
-struct Place {
-  int64_t n, c, y, x;
+// Calls f(k, n) for each of N values next to each other in K planes.
+template <int N, int K, class F>
+__device__ void for_each_value(F f) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) f(k, n);
+  }
+}
+
+// N values next to each other, in each of K planes. In channels_last they are channels (and K is 1), else columns.
+template <int N, int K, bool ChannelsLast, class Index, class T>
+struct Strip {
+  using A = core::opmath<T>;
+
+  const T* source[K];  // at column 0 of row `source_row`
+  Index source_row = 0;
+  T* target;  // at the first row, then at the next one
+  int64_t target_row, target_plane;
+  int planes;  // that there are, of K
+  Index column, first_row, last_row;
+
+  // The target is height x width pixels.
+  __device__ Strip(const Params<T>& p, const Parts& parts, int64_t index, Index height, Index width) {
+    const auto part = parts[index];
+    first_row = static_cast<Index>(part.row);
+    last_row = static_cast<Index>(min(part.row + parts.segment_rows, int64_t{height}));
+    if constexpr (ChannelsLast) {
+      const auto [x, pack] = core::divide(part.strip, p.channels / N);
+      source[0] = p.source + part.image * p.strides.n + pack * N * p.strides.c;
+      target_row = width * p.channels;
+      target_plane = 0;
+      target = p.target + (part.image * height + first_row) * target_row + part.strip * N;
+      planes = 1;
+      column = static_cast<Index>(x);
+    } else {
+      const int64_t first = part.image * K;
+      planes = static_cast<int>(min(int64_t{K}, p.batch * p.channels - first));
+      auto [n, c] = core::divide(first, p.channels);
+      const T* plane = p.source + n * p.strides.n + c * p.strides.c;
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        source[k] = plane;
+        if (k + 1 >= planes) continue;  // past the last plane the last one again, which is not stored
+        const bool next_image = ++c == p.channels;
+        plane += next_image ? p.strides.n - (p.channels - 1) * p.strides.c : p.strides.c;
+        if (next_image) c = 0;
+      }
+      target_row = width;
+      target_plane = int64_t{height} * width;
+      column = static_cast<Index>(part.strip * N);
+      target = p.target + first * target_plane + first_row * target_row + column;
+    }
+  }
+
+  // Pointers that move: of an offset that is added to all addresses the compiler makes longer chains.
+  __device__ void move_source(Index row, int64_t step) {
+    const int64_t distance = (row - source_row) * step;
+#pragma unroll
+    for (int k = 0; k < K; ++k) source[k] += distance;
+    source_row = row;
+  }
+
+  __device__ void store_next_row(const A (&values)[K][N]) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      core::Pack<T, N> out;
+#pragma unroll
+      for (int n = 0; n < N; ++n) out.value[n] = static_cast<T>(values[k][n]);
+      if (k < planes) core::store(target + k * target_plane, out);
+    }
+    target += target_row;
+  }
 };
 
-// `channels` is how many a thread computes; the target is height x width pixels.
-template <class T>
-__device__ Place place_of(const Params<T>& p, int64_t index, int channels, int64_t height, int64_t width) {
-  const int64_t groups = (p.channels + channels - 1) / channels;
-  if (p.channels_last) {
-    const auto [pixel, group] = core::divide(index, groups);
-    const auto [row, x] = core::divide(pixel, width);
-    const auto [n, y] = core::divide(row, height);
-    return {n, group * channels, y, x};
-  }
-  const auto [row, x] = core::divide(index, width);
-  const auto [plane, y] = core::divide(row, height);
-  const auto [n, group] = core::divide(plane, groups);
-  return {n, group * channels, y, x};
-}
-
-// Where the K channels lie in the source; past the last channel the last one again, which is not stored.
-template <int K, class T>
-__device__ void find_channels(const Params<T>& p, const Place& at, const T* (&source)[K]) {
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    source[k] = p.source + at.n * p.strides.n + min(at.c + k, p.channels - 1) * p.strides.c;
-  }
-}
-
-template <int N, int K, class T>
-__device__ void store_channels(const Params<T>& p, const Place& at, int64_t height, int64_t width,
-                               const core::Pack<T, N> (&out)[K]) {
-  if (p.channels_last) {
-    core::store(p.target + ((at.n * height + at.y) * width + at.x) * p.channels + at.c, out[0]);
-    return;
-  }
-  T* target = p.target + ((at.n * p.channels + at.c) * height + at.y) * width + at.x;
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    if (at.c + k < p.channels) core::store(target + k * height * width, out[k]);
-  }
-}
-
-// N > 1 needs channels_last, channels next to each other, 16-byte alignment, and a multiple of N channels.
-template <int N, int K, class T>
-__global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Params<T> p, int64_t work) {
+// Rows of the source as a strip of the target sees them: interpolated along x.
+template <int N, int K, bool ChannelsLast, class Index, class T>
+struct Interpolated {
   using A = core::opmath<T>;
-  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < work;
-       index += int64_t{gridDim.x} * blockDim.x) {
-    const Place at = place_of(p, index, N * K, p.y.out, p.x.out);
-    const Tap<A> row = p.y.tap(at.y), column = p.x.tap(at.x);
-    const T* source[K];
-    find_channels(p, at, source);
-    const int64_t top = row.lower * p.strides.h, bottom = row.upper * p.strides.h;
-    const int64_t left = column.lower * p.strides.w, right = column.upper * p.strides.w;
-    core::Pack<T, N> corner[K][4], out[K];
+  static constexpr int columns = ChannelsLast ? 1 : N, access = ChannelsLast ? N : 1;
+
+  Index lower[columns], upper[columns];  // in elements
+  A lower_weight[columns], upper_weight[columns];
+
+  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step) {
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
-      corner[k][0] = core::load<N>(source[k] + top + left);
-      corner[k][1] = core::load<N>(source[k] + top + right);
-      corner[k][2] = core::load<N>(source[k] + bottom + left);
-      corner[k][3] = core::load<N>(source[k] + bottom + right);
+    for (int c = 0; c < columns; ++c) {
+      const auto tap = x.tap(column + c);
+      lower[c] = tap.lower * static_cast<Index>(step);
+      upper[c] = tap.upper * static_cast<Index>(step);
+      lower_weight[c] = tap.lower_weight;
+      upper_weight[c] = tap.upper_weight;
     }
+  }
+
+  __device__ void load_row(const T* const (&source)[K], A (&to)[K][N]) const {
+    core::Pack<T, access> left[K][columns], right[K][columns];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const auto value = [&](int c) { return static_cast<A>(corner[k][c].value[i]); };
-        const A upper = column.lower_weight * value(0) + column.upper_weight * value(1);
-        const A lower = column.lower_weight * value(2) + column.upper_weight * value(3);
-        out[k].value[i] = static_cast<T>(row.lower_weight * upper + row.upper_weight * lower);
+      for (int c = 0; c < columns; ++c) {
+        left[k][c] = core::load<access>(source[k] + lower[c]);
+        right[k][c] = core::load<access>(source[k] + upper[c]);
       }
     }
-    store_channels(p, at, p.y.out, p.x.out, out);
+    for_each_value<N, K>([&](int k, int n) {
+      const int c = n % columns, i = n % access;
+      to[k][n] = lower_weight[c] * static_cast<A>(left[k][c].value[i]) +
+                 upper_weight[c] * static_cast<A>(right[k][c].value[i]);
+    });
+  }
+};
+
+// N > 1 needs 16-byte alignment of what lies next to each other in the target, a multiple of N of it, and, in
+// channels_last, the same of the source. Index must hold every position, and every offset within a row of the source.
+template <int N, int K, bool ChannelsLast, class Index, class T>
+__global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Params<T> p, Parts parts) {
+  using A = core::opmath<T>;
+  const Axis<A, Index> y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
+  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
+       index += int64_t{gridDim.x} * blockDim.x) {
+    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, index, y_axis.out, x_axis.out);
+    const Interpolated<N, K, ChannelsLast, Index, T> source(x_axis, strip.column, p.strides.w);
+    A above[K][N], below[K][N];
+    Index row = -2;  // of `above`; `below` is the next one
+    for (Index y = strip.first_row; y < strip.last_row; ++y) {
+      const auto tap = y_axis.tap(y);
+      if (tap.lower != row) {
+        if (tap.lower == row + 1) {
+          for_each_value<N, K>([&](int k, int n) { above[k][n] = below[k][n]; });
+        } else {
+          strip.move_source(tap.lower, p.strides.h);
+          source.load_row(strip.source, above);
+        }
+        row = tap.lower;
+        strip.move_source(min(row + 1, y_axis.in - 1), p.strides.h);
+        source.load_row(strip.source, below);
+        // Of the row after it a line for each thread, which serves its neighbours too.
+        const int64_t next = (strip.source_row < y_axis.in - 1 ? p.strides.h : 0) + source.lower[0];
+#pragma unroll
+        for (int k = 0; k < K; ++k) core::prefetch(strip.source[k] + next);
+      }
+      if (tap.lower == tap.upper) {
+        strip.store_next_row(above);
+        continue;
+      }
+      A out[K][N];
+      for_each_value<N, K>(
+          [&](int k, int n) { out[k][n] = tap.lower_weight * above[k][n] + tap.upper_weight * below[k][n]; });
+      strip.store_next_row(out);
+    }
   }
 }
 
-template <int N, int K, class T>
-__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, int64_t work) {
+// What a column of the input's gradient gets of a row of the output's: a sum along x.
+template <int N, int K, class Index, class T>
+struct Gathered {
   using A = core::opmath<T>;
-  constexpr int X = K > 1 ? 1 : 4;  // pixels of a row whose loads are in flight together
-  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < work;
-       index += int64_t{gridDim.x} * blockDim.x) {
-    const Place at = place_of(p, index, N * K, p.y.in, p.x.in);
-    const Range rows = p.y.outputs_of(at.y), columns = p.x.outputs_of(at.x);
-    const T* source[K];
-    find_channels(p, at, source);
-    A sum[K][N] = {};
-    for (int64_t y = rows.first; y < rows.last; ++y) {
-      const A by_row = p.y.tap(y).weight(at.y);
-      for (int64_t x = columns.first; x < columns.last; x += X) {
-        core::Pack<T, N> grad[X][K];
+  static constexpr int together = columns_together;  // that are in flight together, and whose weights are kept
+  static constexpr bool adjacent = K > 1;            // one address for all of them
+
+  const Axis<A, Index>& x_axis;
+  Index column, step, begin;  // the first of those columns
+  Range<Index> columns;
+  Index offset[together];
+  A weight[together];  // 0 where a column does not count
+
+  __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step)
+      : x_axis(x_axis), column(column), step(static_cast<Index>(step)), columns(x_axis.outputs_of(column)) {
+    begin = adjacent ? min(columns.first, x_axis.out - together) : columns.first;
 #pragma unroll
-        for (int j = 0; j < X; ++j) {
-          const int64_t pixel = y * p.strides.h + min(x + j, columns.last - 1) * p.strides.w;
-#pragma unroll
-          for (int k = 0; k < K; ++k) {
-            grad[j][k] = core::load<N>(source[k] + pixel);
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < X; ++j) {
-          const bool inside = x + j < columns.last;
-          const A weight = inside ? by_row * p.x.tap(x + j).weight(at.x) : A(0);
-#pragma unroll
-          for (int k = 0; k < K; ++k) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) sum[k][i] += weight * (inside ? static_cast<A>(grad[j][k].value[i]) : A(0));
-          }
-        }
-      }
+    for (int j = 0; j < together; ++j) {
+      const Index x = begin + j;
+      const bool counts = x >= columns.first && x < columns.last;
+      offset[j] = adjacent ? begin : (counts ? x : columns.first) * this->step;
+      weight[j] = counts ? x_axis.tap(x).weight(column) : A(0);
     }
-    core::Pack<T, N> out[K];
+  }
+
+  __device__ bool is_empty() const { return columns.first == columns.last; }
+
+  __device__ void load_row(const T* const (&source)[K], A (&sum)[K][N]) const {
+    core::Pack<T, N> grad[together][K];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) out[k].value[i] = static_cast<T>(sum[k][i]);
+      for (int j = 0; j < together; ++j) grad[j][k] = core::load<N>(source[k] + offset[j] + (adjacent ? j : 0));
     }
-    store_channels(p, at, p.y.in, p.x.in, out);
+    for_each_value<N, K>([&](int k, int n) { sum[k][n] = 0; });
+#pragma unroll
+    for (int j = 0; j < together; ++j) {
+      if (weight[j] == A(0)) continue;
+      for_each_value<N, K>([&](int k, int n) { sum[k][n] += weight[j] * static_cast<A>(grad[j][k].value[n]); });
+    }
+    for (Index x = begin + together; x < columns.last; ++x) {
+      const A by_column = x_axis.tap(x).weight(column);
+#pragma unroll
+      for (int k = 0; k < K; ++k) grad[0][k] = core::load<N>(source[k] + x * step);
+      for_each_value<N, K>([&](int k, int n) { sum[k][n] += by_column * static_cast<A>(grad[0][k].value[n]); });
+    }
+  }
+};
+
+// Of the source here is the output's gradient, of the target the input's. N > 1 needs channels_last, besides what
+// forward needs; K > 1 needs columns of the source next to each other, and columns_together of them.
+template <int N, int K, bool ChannelsLast, class Index, class T>
+__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, Parts parts) {
+  using A = core::opmath<T>;
+  const Axis<A, Index> y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
+  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
+       index += int64_t{gridDim.x} * blockDim.x) {
+    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, index, y_axis.in, x_axis.in);
+    const Gathered<N, K, Index, T> source(x_axis, strip.column, p.strides.w);
+    const Index end = y_axis.outputs_of(strip.last_row - 1).last;
+    A sum[K][N] = {}, next[K][N] = {};
+    Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
+    for (Index y = y_axis.outputs_of(strip.first_row).first;; ++y) {
+      const auto tap = y_axis.tap(y);
+      // Rows that get nothing any more.
+      for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
+        if (row >= strip.first_row) strip.store_next_row(sum);
+        for_each_value<N, K>([&](int k, int n) {
+          sum[k][n] = next[k][n];
+          next[k][n] = 0;
+        });
+      }
+      if (y >= end) break;
+      if (source.is_empty()) continue;
+      A of_row[K][N];
+      strip.move_source(y, p.strides.h);
+      source.load_row(strip.source, of_row);
+      for_each_value<N, K>([&](int k, int n) {
+        sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
+        if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
+      });
+    }
   }
 }
 

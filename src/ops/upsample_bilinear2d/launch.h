@@ -2,38 +2,74 @@
 
 // How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
 
+#include <c10/macros/Macros.h>
+
+#include <algorithm>
 #include <cstdint>
 
+#include "core/divide.h"
 #include "core/launch_shape.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Channels that a thread computes one by one.
-constexpr int channels_per_thread = 8;
+// Planes that a thread computes, where they are not channels_last: what it takes to find a row serves all of them. With
+// more, registers run out.
+constexpr int planes_per_thread(int width, int64_t element_bytes) { return width > 1 ? 2 : element_bytes < 8 ? 8 : 4; }
+
+// Columns of the output's gradient that a thread reads at once.
+constexpr int columns_together = 4;
+
+// The target in parts, one for each thread: some rows of a strip. A strip is one access wide: columns of a plane, or, in
+// channels_last, channels of a column.
+struct Parts {
+  int64_t count;
+  int64_t strips;        // of a row
+  int64_t segments;      // of a strip
+  int64_t segment_rows;  // the last segment may have fewer
+
+  struct Part {
+    int64_t image;  // or, but in channels_last, group of planes
+    int64_t row, strip;
+  };
+
+  // Neighbours lie next to each other in a row.
+  C10_HOST_DEVICE Part operator[](int64_t index) const {
+    const auto [rest, strip] = core::divide(index, strips);
+    const auto [image, segment] = core::divide(rest, segments);
+    return {image, segment * segment_rows, strip};
+  }
+};
 
 struct ImageLaunch {
   core::LaunchShape shape;
-  int64_t work;  // pixels times groups of channels
-  int channels;  // of a group
-  int width;     // values per access
+  Parts parts;
+  int width;   // values per access
+  int planes;  // that a thread computes
 };
 
-// pixels: of one image of the target. packs: whether channels can be read and written in accesses of 16 bytes.
-inline ImageLaunch image_launch(int64_t batch, int64_t channels, int64_t pixels, int64_t element_bytes,
-                                bool channels_last, bool packs) {
-  const int64_t wide = 16 / element_bytes;
-  ImageLaunch launch{.shape = {}, .work = 0, .channels = 1, .width = 1};
-  if (packs && channels % wide == 0) {
-    launch.width = launch.channels = static_cast<int>(wide);
-  } else if (!channels_last) {
-    // A smaller target would not fill the device.
-    constexpr int64_t enough_threads = 1 << 17;
-    const int64_t grouped = batch * ((channels + channels_per_thread - 1) / channels_per_thread) * pixels;
-    if (channels > 1 && grouped >= enough_threads) launch.channels = channels_per_thread;
-  }
-  launch.work = batch * ((channels + launch.channels - 1) / launch.channels) * pixels;
-  launch.shape = core::stride_launch(launch.work);
-  return launch;
+struct ImageSizes {
+  int64_t batch, channels, height, width;
+};
+
+// packs: whether the target's rows, or its channels if they are last, may be written in accesses of 16 bytes. planes:
+// whether a thread may compute several.
+inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
+                                bool planes) {
+  // Fewer would not fill a large device.
+  constexpr int64_t enough_parts = 1 << 16, most_rows = 16;
+  const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
+  const auto launch_of = [&](int64_t width, int64_t planes, int64_t rows) {
+    const int64_t images = channels_last ? target.batch : (target.batch * target.channels + planes - 1) / planes;
+    const int64_t segments = (target.height + rows - 1) / rows;
+    const Parts parts{images * segments * (row / width), row / width, segments, rows};
+    return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
+  };
+  int64_t width = packs && (channels_last ? target.channels : target.width) % wide == 0 ? wide : 1;
+  int64_t together = channels_last || !planes ? 1 : planes_per_thread(static_cast<int>(width), element_bytes);
+  if (!channels_last && launch_of(width, together, 1).parts.count < enough_parts) width = together = 1;
+  int64_t rows = std::min(most_rows, target.height);
+  while (rows > 1 && launch_of(width, together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
+  return launch_of(width, together, rows);
 }
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

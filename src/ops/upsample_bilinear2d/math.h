@@ -17,54 +17,60 @@ enum class Mode { half_pixel, align_corners, asymmetric };
 
 // The two input pixels of one output pixel. Where the position is that of a pixel they are the same one, at half its
 // weight each: with weights 1 and 0 an infinite neighbour would give 0 * inf.
-template <class A>
+template <class A, class Index = int64_t>
 struct Tap {
-  int64_t lower, upper;
+  Index lower, upper;
   A lower_weight, upper_weight;
 
   // Of input pixel i, lower <= i <= upper.
-  C10_HOST_DEVICE A weight(int64_t i) const { return lower == upper ? A(1) : i == lower ? lower_weight : upper_weight; }
+  C10_HOST_DEVICE A weight(Index i) const { return lower == upper ? A(1) : i == lower ? lower_weight : upper_weight; }
 };
 
 // Input pixels first .. last - 1, or output pixels.
+template <class Index = int64_t>
 struct Range {
-  int64_t first, last;
+  Index first, last;
 };
 
-// A is the type that coordinates are computed in.
-template <class A>
+// A is the type that coordinates are computed in, Index that of pixels.
+template <class A, class Index = int64_t>
 struct Axis {
-  int64_t in, out;
+  Index in, out;
   A scale;   // input pixels per output pixel
   A offset;  // of a pixel's position from its index
 
+  template <class Other>
+  C10_HOST_DEVICE Axis<A, Other> with_index() const {
+    return {static_cast<Other>(in), static_cast<Other>(out), scale, offset};
+  }
+
   // Position in the input, in pixels. fma: the same bits with and without contraction.
-  C10_HOST_DEVICE A source(int64_t o) const {
+  C10_HOST_DEVICE A source(Index o) const {
     const A x = std::fma(static_cast<A>(o) + offset, scale, -offset);
     return x > A(0) ? x : A(0);
   }
 
-  C10_HOST_DEVICE Tap<A> tap(int64_t o) const {
+  C10_HOST_DEVICE Tap<A, Index> tap(Index o) const {
     const A x = source(o);
     // Compared before it is converted: a given scale can lead anywhere.
-    const int64_t lower = x < static_cast<A>(in - 1) ? static_cast<int64_t>(x) : in - 1;
+    const Index lower = x < static_cast<A>(in - 1) ? static_cast<Index>(x) : in - 1;
     const A weight = x - static_cast<A>(lower);
     if (lower == in - 1 || weight == A(0)) return {lower, lower, A(0.5), A(0.5)};
     return {lower, lower + 1, A(1) - weight, weight};
   }
 
   // The outputs that read input pixel i. lower and upper do not decrease along the outputs.
-  C10_HOST_DEVICE Range outputs_of(int64_t i) const {
-    return {i > 0 ? search(i - 1, [this, i](int64_t o) { return tap(o).upper >= i; }) : 0,
-            i < in - 1 ? search(i + 1, [this, i](int64_t o) { return tap(o).lower > i; }) : out};
+  C10_HOST_DEVICE Range<Index> outputs_of(Index i) const {
+    return {i > 0 ? search(i - 1, [this, i](Index o) { return tap(o).upper >= i; }) : 0,
+            i < in - 1 ? search(i + 1, [this, i](Index o) { return tap(o).lower > i; }) : out};
   }
 
  private:
   // The first output for which `reached` holds; close to where the position is `x`, which rounding may miss.
   template <class F>
-  C10_HOST_DEVICE int64_t search(int64_t x, F reached) const {
+  C10_HOST_DEVICE Index search(Index x, F reached) const {
     const A guess = (static_cast<A>(x) + offset) / scale - offset;
-    int64_t o = !(guess < static_cast<A>(out)) ? out : guess > A(0) ? static_cast<int64_t>(guess) : 0;
+    Index o = !(guess < static_cast<A>(out)) ? out : guess > A(0) ? static_cast<Index>(guess) : 0;
     while (o < out && !reached(o)) ++o;
     while (o > 0 && reached(o - 1)) --o;
     return o;
