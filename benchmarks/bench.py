@@ -2,7 +2,7 @@
 """Every operator beside plain torch, torch.compile, the closest built-in and the memory roofline.
 
     benchmarks/bench.py [--quick] [--out DIR] [--case PATTERN]          see scripts/bench
-    benchmarks/bench.py --device cuda --json FILE                       a few large cases on the GPU
+    benchmarks/bench.py --device cuda [--seconds S] [--out DIR]         on a GPU
 
 Results are compared before they are timed; a wrong one ends the run. Backward is torch.autograd.grad on a graph that
 was recorded before. Where outputs are large, page faults decide, so there are regimes, with a process each:
@@ -12,13 +12,16 @@ was recorded before. Where outputs are large, page faults decide, so there are r
     reused    the same with a malloc that keeps what was freed: outputs lie in memory that was touched
     out       into an existing output, where the operator can
 
-"stream" moves the operator's bytes and computes nothing (stream.cpp), for working sets of twice the last-level cache
-and more: its ratio is the fraction of the roofline.
+On a GPU there are two others: gpu is the GPU's own time, host that of a caller, who also waits for launches.
+
+"stream" moves the operator's bytes and computes nothing (stream.cpp, on a GPU gpu_timing.py), for working sets of twice
+the last-level cache and more: its ratio is the fraction of the roofline. "products" are lltm_cell's matrix products.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import re
@@ -37,7 +40,7 @@ import torch._inductor.config as inductor_config
 from cases import Case, Contestant, Tensors, cases, gpu_cases
 from machine import caches, machine
 from stream import PREFETCH, Stream
-from targets import STREAM, evaluate, of_case
+from targets import HOST_TIME, PRODUCTS, STREAM, evaluate, of_case
 from timing import Samples, kept, measure, ratio, summary
 
 # What a process of the regime has in its environment.
@@ -51,14 +54,14 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torc
 
 
 def process_of(case: Case) -> str:
-    return "default" if case.regime == "out" else case.regime
+    return case.regime if case.regime in ENVIRONMENT else "default"
 
 
 def as_tuple(result: Any) -> Tensors:
     return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
 
-def compare(name: str, results: Tensors, expected: Tensors) -> None:
+def compare(name: str, results: Tensors, expected: Tensors, tolerance: float = 0) -> None:
     """Errors beside the largest value, by pieces, so that temporary results stay in cache."""
     if [t.shape for t in results] != [t.shape for t in expected]:
         raise AssertionError(f"{name}: the shapes differ from cppcuda's")
@@ -66,7 +69,7 @@ def compare(name: str, results: Tensors, expected: Tensors) -> None:
     torch.set_num_threads(1)  # for short operators that meet other work on the machine
     for got, want in zip(results, expected, strict=True):
         rows = max(1, len(want) * 2**18 // max(1, want.numel()))
-        tolerance = max(TOLERANCE[got.dtype], TOLERANCE[want.dtype])
+        tolerance = max(tolerance, TOLERANCE[got.dtype], TOLERANCE[want.dtype])
         for some, wanted in zip(got.detach().split(rows), want.detach().split(rows), strict=True):
             error, allowed = float((some - wanted).abs().max()), tolerance * float(wanted.abs().max())
             if not error <= allowed:  # so that NaN is wrong, too
@@ -95,11 +98,52 @@ def compiled(contestant: Contestant, threads: int) -> Contestant:
     return Contestant(torch.compile(contestant.call, dynamic=False), contestant.prepare)
 
 
+def measured(
+    case: Case, calls: dict[str, list[Callable[[], Any]]], device: torch.device, options: argparse.Namespace
+) -> dict[str, Samples]:
+    """Also of the stream of the case's bytes, where memory is the bound, in the time that it takes for them."""
+    if options.device == "cuda" and case.regime != HOST_TIME:
+        import gpu_timing  # it needs Triton
+
+        if case.bytes:
+            stream = gpu_timing.stream_of(*case.bytes, len(calls["cppcuda"]), device)
+            calls = calls | {STREAM: list(stream.calls)}
+        samples = gpu_timing.measure(calls, device=device, rounds=options.rounds)
+        if case.bytes:
+            samples[STREAM] = samples[STREAM].scaled(sum(case.bytes) / stream.bytes)
+        if "products" in samples:
+            parts = zip(samples["products"].seconds, samples.pop(STREAM).seconds, strict=True)
+            samples[PRODUCTS] = dataclasses.replace(samples["products"], seconds=[p + s for p, s in parts])
+        return samples
+
+    first = {name: of_sets[0] for name, of_sets in calls.items()}
+    if device.type == "cuda":
+        # Waiting for the GPU must not be much of a sample.
+        gpu: dict[str, Any] = {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05}
+        return measure(first, rounds=options.rounds, budget=options.budget, **gpu)
+    # The roofline is memory's: not of what the caches hold.
+    if not case.bytes or sum(case.bytes) < 2 * max(caches().values(), default=0):
+        return measure(first, rounds=options.rounds, budget=options.budget)
+    loop = Stream(*case.bytes)
+    threads = torch.get_num_threads()
+    first |= {f"{STREAM} {ahead}": loop.call(ahead, threads) for ahead in PREFETCH}
+    samples = measure(first, rounds=options.rounds, budget=options.budget)
+    tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
+    best = min(tried, key=lambda s: statistics.median(s.seconds[i] for i in kept(s.switches)))
+    samples[STREAM] = best.scaled(sum(case.bytes) / loop.bytes)
+    return samples
+
+
 def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
     threads = 1 if case.threads == "one" else len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    inputs = case.inputs(device)
+    sets = 1
+    if options.device == "cuda" and case.bytes:
+        from gpu_timing import input_sets
+
+        sets = input_sets(case.bytes[0], device)
+    inputs = [case.inputs(device) for _ in range(sets)]
     contestants = dict(case.contestants)
     if case.plain and options.compile:
         contestants["torch.compile"] = compiled(case.plain, threads)
@@ -107,14 +151,17 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
         wanted = {"cppcuda", *of_case(case.key)}
         contestants = {name: c for name, c in contestants.items() if name in wanted or not c.comparable}
 
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: dict[str, list[Callable[[], Any]]] = {}
     failed: dict[str, str] = {}
-    grads: Tensors | None = None
+    grads: list[Tensors | None] = [None] * sets
     expected: Tensors = ()
     for name, contestant in contestants.items():
+        # A gradient for outputs that are others would not fit.
+        given = grads if contestant.comparable else [None] * sets
         try:
-            calls[name], new_grads = call_of(contestant, case.mode, inputs, grads)
-            results = as_tuple(calls[name]())
+            made = [call_of(contestant, case.mode, i, g) for i, g in zip(inputs, given, strict=True)]
+            calls[name] = [call for call, _ in made]
+            results = as_tuple(calls[name][0]())
         except Exception as error:
             if name == "cppcuda":
                 raise
@@ -125,37 +172,22 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
         if case.mode != "forward":
             results = contestant.restore(*results)
         if name == "cppcuda":
-            grads, expected = new_grads, results
+            grads, expected = [g for _, g in made], results
         elif contestant.comparable:
-            compare(f"{case.name}: {name}", results, expected)
-        del results
+            compare(f"{case.name}: {name}", results, expected, TOLERANCE[getattr(torch, case.dtype)])
+        del results, made
     del expected
-
-    # The roofline is memory's: not of what the caches hold.
-    stream = None
-    if device.type == "cpu" and case.bytes and sum(case.bytes) >= 2 * max(caches().values(), default=0):
-        stream = Stream(*case.bytes)
-        calls |= {f"{STREAM} {ahead}": stream.call(ahead, threads) for ahead in PREFETCH}
-    # Waiting for the GPU must not be much of a sample.
-    gpu: dict[str, Any] = (
-        {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05} if device.type == "cuda" else {}
-    )
-    samples = measure(calls, rounds=options.rounds, budget=options.budget, **gpu)
-    if stream and case.bytes:
-        tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
-        best = min(tried, key=lambda s: statistics.median(s.seconds[i] for i in kept(s.switches)))
-        samples[STREAM] = best.scaled(sum(case.bytes) / stream.bytes)
-    return record(case, contestants, samples, failed)
+    return record(case, contestants, measured(case, calls, device, options), failed, options.device)
 
 
 def record(
-    case: Case, contestants: dict[str, Contestant], samples: dict[str, Samples], failed: dict[str, str]
+    case: Case, contestants: dict[str, Contestant], samples: dict[str, Samples], failed: dict[str, str], device: str
 ) -> dict[str, Any]:
     row: dict[str, Any] = {**case.key, "bytes": case.bytes, "contestants": {}, "failed": failed}
-    row["targeted"] = bool(of_case(case.key))
+    row["targeted"] = bool(of_case(case.key, device))
     for name, values in samples.items():
         row["contestants"][name] = summary(values)
-        if name != "cppcuda" and (name == STREAM or contestants[name].comparable):
+        if name != "cppcuda" and (name in (STREAM, PRODUCTS) or contestants[name].comparable):
             median, quartiles = ratio(values, samples["cppcuda"])
             row["contestants"][name] |= {"ratio": median, "ratio_quartiles": quartiles}
     return row
@@ -192,19 +224,21 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
         verdict = "holds" if t["holds"] else "MISSED"
         against = "the roofline" if t["against"] == STREAM else t["against"]
         verdict += " (preempted)" * t["preempted"]
-        yield f"{t['target']:54}{against:16}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
+        yield f"{t['target']:54}{against:18}>= {t['at_least']:<6.3g}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
 
 
 def described(about: dict[str, Any], device: str) -> str:
     commit = (about["commit"] or "unknown")[:10] + " with changes" * about["uncommitted_changes"]
-    return (
-        f"{about['gpu' if device == 'cuda' else 'cpu']}, {about['threads']} threads, {about['cpu_capability']}, "
-        f"load average {about['load_average']:.1f} at the start; torch {about['torch']}, commit {commit}"
-    )
+    if device == "cuda":
+        machine = f"{about['gpu'] or 'no GPU: not a measurement'}, driver {about.get('driver')}"
+    else:
+        machine = f"{about['cpu']}, {about['threads']} threads, {about['cpu_capability']}"
+        machine += f", load average {about['load_average']:.1f} at the start"
+    return f"{machine}; torch {about['torch']}, commit {commit}"
 
 
 def selected(options: argparse.Namespace) -> list[Case]:
-    chosen = list(gpu_cases() if options.device == "cuda" else cases())
+    chosen = list(gpu_cases(options.tiny) if options.device == "cuda" else cases())
     if options.quick:
         chosen = [c for c in chosen if of_case(c.key)]
     return [c for c in chosen if re.search(options.case, c.name)]
@@ -215,24 +249,46 @@ def work(options: argparse.Namespace) -> None:
     stdout, sys.stdout = sys.stdout, sys.stderr
     # The graph is kept from call to call, which buffers that are given away do not allow.
     functorch_config.donated_buffer = False
-    print(json.dumps(machine() | {"threads": torch.get_num_threads()}), file=stdout, flush=True)
+    about = machine() | {"threads": torch.get_num_threads()}
+    device = torch.device("cpu" if options.tiny else options.device)
+    if device.type == "cuda":
+        import gpu_timing
+
+        about["copy_bytes_per_second"] = gpu_timing.copy_rate(2**30, device)
+    print(json.dumps(about), file=stdout, flush=True)
     mine = [c for c in selected(options) if process_of(c) == options.worker]
+    began, longest = time.perf_counter(), 0.0
     for i, case in enumerate(mine, 1):
         start = time.perf_counter()
         print(f"{options.worker} {i}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
-        print(json.dumps(run(case, torch.device(options.device), options)), file=stdout, flush=True)
+        # What took longest so far is the guess for the next one.
+        if options.seconds and start - began + longest > options.seconds:
+            print("(no time left)", file=sys.stderr, flush=True)
+            continue
+        print(json.dumps(run(case, device, options)), file=stdout, flush=True)
+        longest = max(longest, time.perf_counter() - start)
         print(f"({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
-def results_of(regime: str) -> Iterator[dict[str, Any]]:
+def results_of(regime: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     ours = {name for variables in ENVIRONMENT.values() for name in variables}
     environment = {k: v for k, v in os.environ.items() if k not in ours} | ENVIRONMENT[regime]
+    if options.tiny:
+        environment["TRITON_INTERPRET"] = "1"  # from the start: Triton looks when it is imported
     command = [sys.executable, __file__, *sys.argv[1:], "--worker", regime]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         yield from map(json.loads, process.stdout)
     if process.returncode:
         sys.exit(f"the process of regime {regime} failed with status {process.returncode}")
+
+
+def write(result: dict[str, Any], options: argparse.Namespace) -> None:
+    path = options.json or options.out / "bench.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def main() -> None:
@@ -244,13 +300,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="calm samples wanted of each contestant (default: 15, quick 9)")
     parser.add_argument("--budget", type=float, help="seconds after which a case has no further round")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--seconds", type=float, help="begin no case that would not end in this time")
+    parser.add_argument("--tiny", action="store_true", help="the GPU's cases, tiny, on the CPU: checks the benchmark")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = options.rounds or (9 if options.quick else 15)
     if options.budget is None:
         options.budget = 0.6 if options.quick else 5.0
-    options.compile = options.device == "cpu" and not options.no_compile
+    options.compile = not options.no_compile
+    if options.tiny:
+        options.device = "cuda"
     if options.worker:
         work(options)
         return
@@ -262,20 +322,19 @@ def main() -> None:
     result: dict[str, Any] = {"options": {k: str(v) for k, v in vars(options).items()}, "rows": [], "targets": []}
     print(header(width))
     for regime in filter({process_of(c) for c in chosen}.__contains__, ENVIRONMENT):
-        records = results_of(regime)
+        records = results_of(regime, options)
         result.setdefault("machine", next(records))
         for row in records:
             result["rows"].append(row)
+            write(result, options)  # what there is, should the rest not come
             print(*lines(row, width), sep="\n", flush=True)
 
     about = result["machine"]
     print(f"\n{described(about, options.device)}")
-    if options.device == "cpu":
-        result["targets"] = evaluate(result["rows"])
-        print("\nTargets, for two cores; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
-    path = options.json or options.out / "bench.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    result["targets"] = evaluate(result["rows"], options.device)
+    where = "an H200" if options.device == "cuda" else "two cores"
+    print(f"\nTargets, for {where}; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
+    write(result, options)
     if not options.json:
         from plots import draw
 

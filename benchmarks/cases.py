@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -11,7 +12,7 @@ import cppcuda
 import peers
 import torch
 import torch.nn.functional as F
-from targets import SIZES
+from targets import GPU_TIME, HOST_TIME, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -107,11 +108,14 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
     return Case(op, mode, power, elements, inputs, contestants, compiled, moved, layout=layout, **where)
 
 
-def trilinear(mode: str, features: int, **where: Any) -> Case:
-    rows, dtype = 65536, getattr(torch, where.get("dtype", "float32"))
+def trilinear(
+    mode: str, features: int, rows: int = 65536, points_dtype: torch.dtype | None = None, **where: Any
+) -> Case:
+    dtype = getattr(torch, where.get("dtype", "float32"))
+    points_dtype = points_dtype or dtype
 
     def inputs(device: torch.device) -> Tensors:
-        points = torch.rand(rows, 3, device=device).to(dtype) * 2 - 1
+        points = torch.rand(rows, 3, device=device).to(points_dtype) * 2 - 1
         return noise(rows, 8, features, dtype=dtype, device=device), points
 
     contestants = {
@@ -123,23 +127,27 @@ def trilinear(mode: str, features: int, **where: Any) -> Case:
     }
     if dtype in (torch.bfloat16, torch.float16):
         del contestants["F.grid_sample"]  # it has no 16-bit types on the CPU, or rounds positions to them
-    values, points = rows * features * dtype.itemsize, rows * 3 * dtype.itemsize
+    if points_dtype != dtype:
+        del contestants["eager"]  # it computes in the wider type
+    values, points = rows * features * dtype.itemsize, rows * 3 * points_dtype.itemsize
     moved = (8 * values + points, values) if mode == "forward" else (9 * values + points, 8 * values + points)
     size, plain = f"{rows}x{features}", Contestant(peers.trilinear)
     return Case("trilinear", mode, size, rows * features, inputs, contestants, plain, moved, **where)
 
 
-def upsample(mode: str, layout: str = "contiguous", **where: Any) -> Case:
-    shape, dtype = (8, 64, 128, 128), getattr(torch, where.get("dtype", "float32"))
+def upsample(
+    mode: str, layout: str = "contiguous", shape: tuple[int, int, int, int] = (8, 64, 128, 128), **where: Any
+) -> Case:
+    dtype, out = getattr(torch, where.get("dtype", "float32")), (2 * shape[2], 2 * shape[3])
 
     def inputs(device: torch.device) -> Tensors:
         images = noise(*shape, dtype=dtype, device=device)
         return (images.to(memory_format=torch.channels_last) if layout == "channels_last" else images,)
 
     def builtin(x: Tensor) -> Tensor:
-        return F.interpolate(x, size=(256, 256), mode="bilinear", align_corners=False)
+        return F.interpolate(x, size=out, mode="bilinear", align_corners=False)
 
-    ours = Contestant(lambda x: cppcuda.functional.upsample_bilinear2d(x, (256, 256)))
+    ours = Contestant(lambda x: cppcuda.functional.upsample_bilinear2d(x, out))
     contestants = {"cppcuda": ours, "F.interpolate": Contestant(builtin)}
     size = torch.Size(shape).numel() * dtype.itemsize
     moved = (size, 4 * size) if mode == "forward" else (4 * size, size)
@@ -173,14 +181,23 @@ def lltm(mode: str, batch: int, inputs: int, state: int, **where: Any) -> Case:
     def lstm_cell(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor) -> Tensors:
         return torch.lstm_cell(x, (h, c), w_ih, w_hh, b, b)
 
+    def product_inputs(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> Tensors:
+        return torch.cat([hx, input], 1), weight, bias
+
     plain = Contestant(peers.lltm_cell)
     contestants = {
         "cppcuda": Contestant(cppcuda.functional.lltm_cell),
         "eager": plain,
         "nn.LSTMCell": Contestant(lstm_cell, lstm_inputs, comparable=False),
     }
+    moved = None
+    if where.get("regime") == GPU_TIME and mode != "both":
+        # Of the pointwise part: gates and states, and their gradients.
+        state_bytes = batch * state * 4
+        moved = (4 * state_bytes, 2 * state_bytes) if mode == "forward" else (6 * state_bytes, 4 * state_bytes)
+        contestants["products"] = Contestant(F.linear, product_inputs, comparable=False)
     size = f"{batch}/{inputs}/{state}"
-    return Case("lltm_cell", mode, size, batch * state, make, contestants, plain, **where)
+    return Case("lltm_cell", mode, size, batch * state, make, contestants, plain, moved, **where)
 
 
 def cases() -> Iterator[Case]:
@@ -223,13 +240,42 @@ def cases() -> Iterator[Case]:
         yield lltm(mode, 512, 512, 512)
 
 
-def gpu_cases() -> Iterator[Case]:
-    """The sizes that the originals of these operators are measured with, and those of networks."""
-    for mode in ("forward", "backward"):
-        yield trilinear(mode, 256)
-        yield lltm(mode, 16, 32, 128)
-        yield activation("quick_gelu", mode, 2**25)
-        yield activation("sigmoid", mode, 2**25)
-        yield upsample(mode)
-        yield upsample(mode, "channels_last")
-        yield asymmetric(mode)
+def _without_compile(case: Case) -> Case:
+    return dataclasses.replace(case, plain=None)
+
+
+def gpu_cases(tiny: bool = False) -> Iterator[Case]:
+    """The most wanted first: time may end before they do. tiny: where nothing is to be measured."""
+    gpu: dict[str, Any] = {"regime": GPU_TIME}
+    modes, half_types = ("forward", "backward"), ("bfloat16", "float16")
+    values, images, elements, batch = 2**24, (8, 64, 128, 128), 2**26, 4096
+    if tiny:
+        values, images, elements, batch = 2**11, (1, 8, 4, 4), 2**12, 8
+
+    def of_features(mode: str, features: int, dtype: str = "float32") -> Case:
+        return trilinear(mode, features, values // features, torch.float32, dtype=dtype, **gpu)
+
+    for mode in modes:
+        yield activation("quick_gelu", mode, elements, **gpu)
+        yield of_features(mode, 256)
+        yield _without_compile(upsample(mode, shape=images, **gpu))
+    for regime in (GPU_TIME, HOST_TIME):
+        yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
+    for mode in modes:
+        yield of_features(mode, 8)
+        yield of_features(mode, 3)
+        yield _without_compile(lltm(mode, batch, 512 if not tiny else 8, 512 if not tiny else 8, **gpu))
+        yield _without_compile(upsample(mode, "channels_last", images, **gpu))
+        for dtype in half_types:
+            yield _without_compile(activation("quick_gelu", mode, elements, dtype=dtype, **gpu))
+            yield _without_compile(upsample(mode, shape=images, dtype=dtype, **gpu))
+            yield _without_compile(of_features(mode, 256, dtype))
+    for mode in modes:
+        yield _without_compile(activation("sigmoid", mode, elements, **gpu))
+        yield of_features(mode, 1)
+        yield of_features(mode, 32)
+        yield _without_compile(of_features(mode, 8, "bfloat16"))
+        yield _without_compile(of_features(mode, 3, "bfloat16"))
+        yield _without_compile(activation("sigmoid", mode, elements, dtype="bfloat16", **gpu))
+        yield _without_compile(upsample(mode, "channels_last", images, dtype="bfloat16", **gpu))
+        yield _without_compile(activation("sigmoid", mode, elements, dtype="float16", **gpu))

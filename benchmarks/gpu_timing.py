@@ -1,98 +1,82 @@
-"""What every GPU benchmark needs: fair timing, and the stream kernel that is the roofline.
+"""Fair timing on a GPU, and the stream kernel that is its roofline.
 
 A sample is a number of calls between two CUDA events. The GPU spins while the host queues them, so a sample holds
 GPU time only, also of calls that cost the host more than the GPU. Contestants take turns within a round, so that a
-change of clocks meets all of them. Successive calls use different buffers, together larger than the L2 cache.
+change of clocks meets all of them. Successive calls use different inputs, together larger than the L2 cache.
 
 Without a GPU the same code runs on the CPU, Triton's kernels interpreted: that checks the benchmark, not speed.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
+from timing import Samples, summary
+
+Calls = Sequence[Callable[[], Any]]  # one for each set of inputs
 
 # The start of a sample: the host has this long per call, measured, times a reserve.
 _SPIN_RESERVE = 1.5
 _SPIN_CYCLES_PER_SECOND = 2e9
+# The queue of launches is finite (1024): few calls of an op that is many kernels.
+_MOST_CALLS = 40
 
 
-@dataclass
-class Samples:
-    """Times of one call in seconds, one entry per round."""
-
-    seconds: list[float]
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.seconds))
-
-    def percentile(self, p: float) -> float:
-        return float(np.percentile(self.seconds, p))
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "median_us": 1e6 * self.median,
-            "p10_us": 1e6 * self.percentile(10),
-            "p90_us": 1e6 * self.percentile(90),
-            "samples_us": [round(1e6 * s, 3) for s in self.seconds],
-        }
+def input_sets(input_bytes: int, device: torch.device) -> int:
+    """How many sets of inputs are larger than the L2 cache by far."""
+    if device.type != "cuda":
+        return 2
+    return max(2, math.ceil(4 * torch.cuda.get_device_properties(device).L2_cache_size / input_bytes) + 1)
 
 
-@dataclass
-class Contestant:
-    """call(i) runs on buffer set i. What it returns is kept until set i comes again, so outputs rotate too."""
-
-    name: str
-    call: Callable[[int], Any]
-
-
-def _sample(contestant: Contestant, sets: int, calls: int, host_seconds: float, device: torch.device) -> float:
-    kept: list[Any] = [None] * sets
+def _sample(calls: Calls, count: int, host_seconds: float, device: torch.device) -> float:
+    # What a call returns is kept until its inputs come again, so that outputs rotate too.
+    kept: list[Any] = [None] * len(calls)
     if device.type != "cuda":
         start = time.perf_counter()
-        for i in range(calls):
-            kept[i % sets] = contestant.call(i % sets)
-        return (time.perf_counter() - start) / calls
+        for i in range(count):
+            kept[i % len(calls)] = calls[i % len(calls)]()
+        return (time.perf_counter() - start) / count
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(int(_SPIN_RESERVE * host_seconds * calls * _SPIN_CYCLES_PER_SECOND) + 1000)
+    torch.cuda._sleep(int(_SPIN_RESERVE * host_seconds * count * _SPIN_CYCLES_PER_SECOND) + 1000)
     begin.record()
-    for i in range(calls):
-        kept[i % sets] = contestant.call(i % sets)
+    for i in range(count):
+        kept[i % len(calls)] = calls[i % len(calls)]()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) / 1e3 / calls
+    return begin.elapsed_time(end) / 1e3 / count
 
 
 def measure(
-    contestants: Sequence[Contestant], *, sets: int, device: torch.device, rounds: int, sample_seconds: float = 2e-3
+    contestants: dict[str, Calls], *, device: torch.device, rounds: int, sample_seconds: float = 2e-3
 ) -> dict[str, Samples]:
-    """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, two calls at least."""
-    calls: dict[str, int] = {}
+    """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, but has two calls at least
+    and each set of inputs once."""
     host: dict[str, float] = {}
-    for c in contestants:
-        # Twice over all sets: compiles what compiles lazily, and fills the allocator's cache.
-        _sample(c, sets, 2 * sets, 0, device)
+    result: dict[str, Samples] = {}
+    for name, calls in contestants.items():
+        # Twice over all inputs: compiles what compiles lazily, and fills the allocator's cache.
+        _sample(calls, 2 * len(calls), 0, device)
         start = time.perf_counter()
-        kept = [c.call(i) for i in range(sets)]
-        host[c.name] = (time.perf_counter() - start) / sets
+        kept = [call() for call in calls]
+        host[name] = (time.perf_counter() - start) / len(calls)
         del kept
         if device.type == "cuda":
             torch.cuda.synchronize()
-        once = _sample(c, sets, sets, host[c.name], device)
-        # The queue of launches is finite (1024): few calls of an op that is many kernels.
-        calls[c.name] = max(sets, min(40, round(sample_seconds / max(once, 1e-9))))
-    result: dict[str, Samples] = {c.name: Samples([]) for c in contestants}
+        once = _sample(calls, len(calls), host[name], device)
+        result[name] = Samples(max(2, len(calls), min(_MOST_CALLS, round(sample_seconds / max(once, 1e-9)))))
     for _ in range(rounds):
-        for c in contestants:
-            result[c.name].seconds.append(_sample(c, sets, calls[c.name], host[c.name], device))
+        for name, calls in contestants.items():
+            result[name].seconds.append(_sample(calls, result[name].calls, host[name], device))
+            result[name].switches.append(0)  # the GPU's clock does not know of them
     return result
 
 
@@ -149,7 +133,7 @@ class Stream:
 
     def __init__(self, reads: int, writes: int, total_bytes: float, sets: int, device: torch.device) -> None:
         unit = max(c.block for c in _CONFIGS)
-        self.reads, self.writes = reads, writes
+        self.reads, self.writes, self.device = reads, writes, device
         self.n = max(1, round(total_bytes / 4 / (reads + writes) / unit)) * unit
         self.config = _CONFIGS[0]
         self._buffers = [
@@ -164,7 +148,7 @@ class Stream:
     def bytes(self) -> int:
         return 4 * self.n * (self.reads + self.writes)
 
-    def call(self, i: int) -> None:
+    def _call(self, i: int) -> None:
         src, dst = self._buffers[i]
         c = self.config
         _stream[(self.n // c.block,)](
@@ -178,11 +162,15 @@ class Stream:
             num_warps=c.warps,
         )
 
+    @property
+    def calls(self) -> Calls:
+        return [partial(self._call, i) for i in range(len(self._buffers))]
+
     def check(self) -> None:
         """Whether it reads and writes all that it says, in the configuration at hand."""
         src, dst = self._buffers[0]
         dst.fill_(float("nan"))
-        self.call(0)
+        self._call(0)
         c = self.config
         shape = (self.n // c.block, self.reads, c.block) if c.together else (self.reads, self.n)
         sums = src.view(shape).sum(1 if c.together else 0)
@@ -193,23 +181,37 @@ class Stream:
             shape = (self.n // c.block, self.writes, c.block) if c.together else (self.writes, self.n)
             torch.testing.assert_close(dst.view(shape), sums.expand(shape))
 
-    def tune(self, device: torch.device, rounds: int) -> dict[str, float]:
+    def tune(self, rounds: int = 3) -> dict[str, float]:
         """Keeps the fastest configuration; returns bytes per second of each."""
         rates = {}
         for config in _CONFIGS:
             self.config = config
             self.check()
-            samples = measure([Contestant("stream", self.call)], sets=len(self._buffers), device=device, rounds=rounds)
-            rates[config] = self.bytes / samples["stream"].median
+            samples = measure({"stream": self.calls}, device=self.device, rounds=rounds)
+            rates[config] = self.bytes / summary(samples["stream"])["median"]
         self.config = max(rates, key=lambda c: rates[c])
         return {f"block {c.block}, {c.warps} warps, {'together' if c.together else 'apart'}": rates[c] for c in rates}
 
 
-def copy_rate(total_bytes: int, sets: int, device: torch.device, rounds: int) -> float:
-    """Bytes per second, read and written, of torch's own copy between two buffers."""
+_tuned: dict[tuple[int, int], StreamConfig] = {}
+
+
+def stream_of(read: int, written: int, sets: int, device: torch.device) -> Stream:
+    """With the same reads and writes as an operator, and the configuration that is fastest for their mix."""
+    ratio = mix(read, written)
+    stream = Stream(*ratio, read + written, sets, device)
+    if ratio in _tuned:
+        stream.config = _tuned[ratio]
+        stream.check()
+    else:
+        stream.tune()
+        _tuned[ratio] = stream.config
+    return stream
+
+
+def copy_rate(total_bytes: int, device: torch.device) -> float:
+    """Bytes per second, read and written, of torch's own copy."""
     n = total_bytes // 8
-    pairs = [(torch.rand(n, device=device), torch.empty(n, device=device)) for _ in range(sets)]
-    samples = measure(
-        [Contestant("copy", lambda i: pairs[i][1].copy_(pairs[i][0]))], sets=sets, device=device, rounds=rounds
-    )
-    return 8 * n / samples["copy"].median
+    pairs = [(torch.rand(n, device=device), torch.empty(n, device=device)) for _ in range(2)]
+    samples = measure({"copy": [partial(to.copy_, source) for source, to in pairs]}, device=device, rounds=5)
+    return 8 * n / float(summary(samples["copy"])["median"])

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from targets import STREAM
+from targets import PRODUCTS, STREAM
 
 # One colour, one entry in the legend: never in one row together.
 _BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
@@ -25,6 +25,7 @@ COLOURS = {
     "eager bmm": "#CC79A7",
     "eager factored": "#F0E442",
     "cppcuda float32": "#56B4E9",
+    PRODUCTS: "#999999",
     STREAM: "#000000",
 }
 _SHARED = dict.fromkeys(_BUILT_IN, ", ".join(_BUILT_IN))

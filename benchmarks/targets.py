@@ -1,4 +1,5 @@
-"""What the CPU is to reach with two cores, as data. A target that several cases have counts by the worst of them."""
+"""What is to be reached, as data: on the CPU with two cores, on the GPU with an H200. A target that several cases have
+counts by the worst of them."""
 
 from __future__ import annotations
 
@@ -75,18 +76,58 @@ def _targets() -> Iterator[Target]:
     yield of("quick_gelu 64 elements, both from Python", "eager", 1 / 0.6, op="quick_gelu", mode="both", elements=64)
 
 
-TARGETS = tuple(_targets())
+# The matrix products of lltm_cell, in turn with a stream kernel that moves the bytes of its pointwise part.
+PRODUCTS = "products + stream"
+# Regimes of a GPU: its own time, and the time of a caller, who may be slower in launching than the GPU in computing.
+GPU_TIME, HOST_TIME = "gpu", "host"
 
 
-def of_case(row: dict[str, Any]) -> set[str]:
+def trilinear_size(features: int, values: int = 2**24) -> str:
+    """Of a case with so many values in the output."""
+    return f"{values // features}x{features}"
+
+
+def _gpu_targets() -> Iterator[Target]:
+    def of(text: str, against: str, at_least: float, **where: Any) -> Target:
+        return Target(text, against, at_least, {"regime": GPU_TIME, **where})
+
+    any_dtype = ("float32", "float16", "bfloat16")
+    for op in _ACTIVATIONS:
+        yield of(f"{op}, both ways", STREAM, 0.97, op=op, dtype=any_dtype)
+    for mode, bound in (("forward", 3.3), ("backward", 4.3)):
+        yield of(f"quick_gelu {mode}", "eager", bound, op="quick_gelu", mode=mode)
+    for mode, bound, eager, compiled in (("forward", 0.97, 3, 1), ("backward", 0.93, 5, 1.3)):
+        where: dict[str, Any] = {"op": "trilinear", "mode": mode}
+        for text, features, fraction in (("F >= 8", (8, 32, 256), bound), ("F < 8 or odd", (1, 3), 0.85)):
+            sizes = tuple(trilinear_size(f) for f in features)
+            yield of(f"trilinear {mode}, {text}", STREAM, fraction, **where, size=sizes, dtype=any_dtype)
+        yield of(f"trilinear {mode}", "eager", eager, **where)
+        yield of(f"trilinear {mode}", "torch.compile", compiled, **where)
+    for mode, bound, builtin in (("forward", 0.93, 1.2), ("backward", 0.9, 2)):
+        where = {"op": "upsample_bilinear2d", "mode": mode, "layout": ("contiguous", "channels_last")}
+        yield of(f"upsample_bilinear2d {mode}", STREAM, bound, **where, dtype=any_dtype)
+        yield of(f"upsample_bilinear2d {mode}", "F.interpolate", builtin, **where)
+    yield of("upsample_bilinear2d backward, 16 bits", "F.interpolate", 4, **{**where, "dtype": any_dtype[1:]})
+    for mode in ("forward", "backward"):
+        # At most 1.08 of its time.
+        yield of(f"lltm_cell {mode}, large", PRODUCTS, 1 / 1.08, op="lltm_cell", mode=mode)
+    for regime in (GPU_TIME, HOST_TIME):
+        cell = {"op": "lltm_cell", "mode": "both", "regime": regime}
+        yield of(f"lltm_cell 16/32/128, both ways, {regime} time", "eager", 5 if regime == GPU_TIME else 2.5, **cell)
+
+
+TARGETS = {"cpu": tuple(_targets()), "cuda": tuple(_gpu_targets())}
+
+
+def of_case(row: dict[str, Any], device: str = "cpu") -> set[str]:
     """The contestants that a target compares this case with."""
-    return {t.against for t in TARGETS if t.selects(row)}
+    return {t.against for t in TARGETS[device] if t.selects(row)}
 
 
-def evaluate(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def evaluate(rows: list[dict[str, Any]], device: str = "cpu") -> list[dict[str, Any]]:
     """One entry for each target of which a case was measured."""
     result = []
-    for target in TARGETS:
+    for target in TARGETS[device]:
         contestants = {row["name"]: row["contestants"] for row in rows if target.selects(row)}
         ratios = {name: c[target.against]["ratio"] for name, c in contestants.items() if target.against in c}
         if ratios:

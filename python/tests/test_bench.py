@@ -86,7 +86,7 @@ def test_wrong_peer_ends_the_run_and_a_failing_one_is_reported() -> None:
         contestants = {"cppcuda": ours, **{n: bench.Contestant(f) for n, f in peers.items()}}
         return bench.Case("sin", "backward", "8", 8, lambda device: (torch.randn(8),), contestants)
 
-    options = bench.argparse.Namespace(compile=False, quick=False, rounds=1, budget=0)
+    options = bench.argparse.Namespace(device="cpu", compile=False, quick=False, rounds=1, budget=0)
     threads = torch.get_num_threads()
     try:
         row = bench.run(case(same=torch.sin, broken=fail), torch.device("cpu"), options)
@@ -98,15 +98,21 @@ def test_wrong_peer_ends_the_run_and_a_failing_one_is_reported() -> None:
     assert any("broken" in line and "FAILED" in line for line in bench.lines(row, 10))
 
 
-def test_every_target_has_cases() -> None:
-    keys = [case.key for case in bench.cases()]
-    assert len({key["name"] for key in keys}) == len(keys)
-    for target in targets.TARGETS:
-        assert any(target.selects(key) for key in keys), target
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_target_has_cases(device: str) -> None:
+    cases = list(bench.cases() if device == "cpu" else bench.gpu_cases())
+    assert len({case.name for case in cases}) == len(cases)
+    for target in targets.TARGETS[device]:
+        chosen = [case for case in cases if target.selects(case.key)]
+        assert chosen, target
+        if target.against == "torch.compile":
+            assert any(case.plain for case in chosen), target
+        elif target.against not in (targets.STREAM, targets.PRODUCTS):
+            assert any(target.against in case.contestants for case in chosen), target
 
 
 def test_target_counts_by_its_worst_case() -> None:
-    target = next(t for t in targets.TARGETS if t.text == "sigmoid, any smaller size")
+    target = next(t for t in targets.TARGETS["cpu"] if t.text == "sigmoid, any smaller size")
     rows = [case.key | {"contestants": {}} for case in bench.cases() if target.selects(case.key)]
     for i, row in enumerate(rows):
         calm = {"ratio": 2.0 - 0.1 * i, "kept_though_preempted": 0}
@@ -157,3 +163,20 @@ def test_run(tmp_path: Path) -> None:
     assert {"cpu", "caches", "transparent_hugepage", "cpu_capability", "torch", "commit"} <= set(result["machine"])
     (target,) = result["targets"]
     assert target["target"] in done.stdout and target["holds"] == (target["measured"] >= target["at_least"])
+
+
+def test_gpu_cases(tmp_path: Path) -> None:
+    """All of what a GPU would run, on the CPU: every result is compared, every stream kernel checked."""
+    pytest.importorskip("triton")
+    command = [sys.executable, str(BENCHMARKS / "bench.py"), "--tiny", "--rounds", "1", "--no-compile"]
+    command += ["--json", str(tmp_path / "bench.json")]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    result = json.loads((tmp_path / "bench.json").read_text())
+    assert [row["name"] for row in result["rows"]] == [case.name for case in bench.gpu_cases(tiny=True)]
+    assert not any(row["failed"] for row in result["rows"])
+    for row in result["rows"]:
+        memory_bound = row["regime"] == targets.GPU_TIME and row["bytes"] and row["op"] != "lltm_cell"
+        assert (targets.STREAM in row["contestants"]) == bool(memory_bound)
+        assert (targets.PRODUCTS in row["contestants"]) == (row["op"] == "lltm_cell" and row["mode"] != "both")
+    assert "no GPU: not a measurement" in done.stdout
