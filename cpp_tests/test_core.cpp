@@ -1,6 +1,7 @@
 #include "core/autograd.h"
 #include "core/check.h"
 #include "core/define.h"
+#include "core/divide.h"
 #include "core/dtype.h"
 #include "core/launch_shape.h"
 #include "core/op.h"
@@ -11,6 +12,7 @@
 
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/forward_grad.h>
+#include <limits>
 
 namespace {
 
@@ -336,6 +338,24 @@ TEST(Define, RefusesWhatHasNoKernel) {
 }
 
 // The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
+TEST(Divisor, DividesAsTheLanguageDoes) {
+  constexpr int64_t two31 = int64_t{1} << 31, most = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> divisors = {two31 - 1, two31, two31 + 1, two31 / 2 - 1, two31 / 2, two31 / 2 + 1, most};
+  for (int64_t n = 1; n < 1000; ++n) divisors.push_back(n);
+  for (const int64_t n : divisors) {
+    const cppcuda::core::Divisor divisor = n;
+    // Around multiples, where a quotient changes.
+    for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, two31 / n / 2, two31 / n, most / n - 1}) {
+      for (int64_t d = -1; d <= 1; ++d) {
+        if (q > most / n || q * n + d < 0) continue;
+        const auto [quotient, remainder] = divisor.divide(q * n + d);
+        EXPECT_EQ(quotient, (q * n + d) / n) << q * n + d << " / " << n;
+        EXPECT_EQ(remainder, (q * n + d) % n) << q * n + d << " / " << n;
+      }
+    }
+  }
+}
+
 TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
   using cppcuda::core::stride_launch;
   EXPECT_EQ(stride_launch(0).blocks, 0u);

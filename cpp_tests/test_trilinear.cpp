@@ -372,13 +372,16 @@ using cppcuda::ops::trilinear::tile_bytes;
 // Which values of the output each thread of each block writes, by the loops of the kernels.
 std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features) {
   std::vector<int> count(rows * features);
-  const auto& [shape, width, lanes, tile_rows] = launch;
+  const auto& [shape, width, lane_bits, tile] = launch;
+  const int lanes = 1 << lane_bits, tile_rows = tile.rows;
   for (int64_t block = 0; block < shape.blocks; ++block) {
     for (int64_t thread = 0; thread < shape.threads; ++thread) {
       if (tile_rows > 0) {
         for (int64_t first = block * tile_rows; first < rows; first += int64_t{shape.blocks} * tile_rows) {
-          const int64_t values = std::min<int64_t>(tile_rows, rows - first) * features;
-          for (int64_t i = thread; i < values; i += shape.threads) ++count[first * features + i];
+          const int64_t threads = std::min<int64_t>(tile_rows, rows - first) * tile.row_threads.value();
+          for (int64_t i = thread; i < threads; i += shape.threads) {
+            for (int v = 0; v < width; ++v) ++count.at(first * features + i * width + v);
+          }
         }
         continue;
       }
@@ -399,7 +402,7 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool packs : {false, true}) {
           for (const bool dense : {false, true}) {
-            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense), rows, features);
+            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense, 4), rows, features);
             EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
                 << rows << " rows of " << features << ", " << element_bytes << packs << dense;
           }
@@ -411,7 +414,7 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
 
 TEST(RowLaunch, ShortAndOddRowsAreStaged) {
   auto staged = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).tile_rows > 0;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense, /*sum_bytes=*/4).tile.rows > 0;
   };
   for (const int64_t features : {1, 2, 3, 4, 5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
   for (const int64_t features : {8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
@@ -426,15 +429,25 @@ TEST(RowLaunch, HoldsForAnySize) {
     for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
-          const auto [shape, width, lanes, tile_rows] = row_launch(rows, features, element_bytes, true, dense);
-          EXPECT_TRUE(lanes >= 1 && lanes <= 32 && (lanes & (lanes - 1)) == 0) << lanes;  // a group lies in one warp
+          const int sum_bytes = std::max(element_bytes, 4);
+          const auto [shape, width, lane_bits, tile] =
+              row_launch(rows, features, element_bytes, true, dense, sum_bytes);
+          const int lanes = 1 << lane_bits, tile_rows = tile.rows;
+          EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp
           EXPECT_TRUE(lanes == 1 || lanes / 2 * width < features) << "fewer lanes would do";
-          EXPECT_TRUE(width == 1 || (width * element_bytes == 16 && features % width == 0)) << width;
+          EXPECT_EQ(features % width, 0) << width;
+          EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (tile_rows > 0 && width == 2)) << width;
+          if (tile_rows > 0) {
+            EXPECT_EQ(tile.row_threads.value() * width, features);
+            EXPECT_EQ(tile.row_chunks.value() * 16, 8 * features * element_bytes);
+          }
           EXPECT_EQ(shape.threads, unsigned{threads_per_block});
           EXPECT_EQ(shape.threads % lanes, 0u);
           EXPECT_LE(shape.blocks, (1u << 31) - 1);  // what CUDA allows
           EXPECT_LE(shape.shared_bytes, 48u << 10);
-          EXPECT_EQ(shape.shared_bytes, tile_rows > 0 ? tile_bytes(tile_rows, features, element_bytes) : 0);
+          const int64_t threads = tile.row_threads.value();
+          EXPECT_EQ(shape.shared_bytes,
+                    tile_rows > 0 ? tile_bytes(tile_rows, features, element_bytes, threads, sum_bytes) : 0);
           // Indices within a tile have 32 bits.
           EXPECT_LT(tile_rows * 8 * (tile_rows > 0 ? features : 0), two31);
           // The rows of all blocks start at 0, 1, 2, ... and step by their number, so each row has one group

@@ -368,13 +368,13 @@ TEST(ImageLaunch, HoldsForAnySize) {
       const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true);
       EXPECT_EQ(n, 8);
       EXPECT_EQ(k, 2);
-      EXPECT_EQ(parts.count, (channels + 1) / 2 * parts.segments * (width / 8));
-      EXPECT_EQ(parts.segments, (100 + parts.segment_rows - 1) / parts.segment_rows);
+      EXPECT_EQ(parts.count, (channels + 1) / 2 * parts.segments.value() * (width / 8));
+      EXPECT_EQ(parts.segments.value(), (100 + parts.segment_rows - 1) / parts.segment_rows);
       EXPECT_LE(shape.blocks, (1u << 31) - 1);
       const auto last = parts[parts.count - 1];
       EXPECT_EQ(last.image, (channels + 1) / 2 - 1);
       EXPECT_EQ(last.strip, width / 8 - 1);
-      EXPECT_EQ(last.row, (parts.segments - 1) * parts.segment_rows);
+      EXPECT_EQ(last.row, (parts.segments.value() - 1) * parts.segment_rows);
     }
   }
 }

@@ -32,7 +32,7 @@ struct StridedParams {
   const T* in[Inputs];
   int64_t count;
   int dims;
-  int64_t sizes[pointwise_max_dims];  // the fastest first
+  Divisor sizes[pointwise_max_dims];  // the fastest first
   int64_t out_strides[pointwise_max_dims];
   int64_t in_strides[Inputs][pointwise_max_dims];
 };
@@ -89,7 +89,7 @@ __device__ void pointwise_elements(const StridedParams<T, sizeof...(I)>& p, std:
       int64_t from[sizeof...(I)] = {};
       to[u] = 0;
       for (int d = 0; d < p.dims; ++d) {
-        const auto [rest, at] = divide(index, p.sizes[d]);
+        const auto [rest, at] = p.sizes[d].divide(index);
         index = rest;
         to[u] += at * p.out_strides[d];
         ((from[I] += at * p.in_strides[I][d]), ...);

@@ -13,7 +13,7 @@ namespace cppcuda::core {
 // The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N.
 struct Rows {
   int64_t count;
-  int64_t per_batch;
+  Divisor per_batch;
 };
 
 struct RowStride {
@@ -21,8 +21,8 @@ struct RowStride {
   int64_t row;
 
   C10_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
-    if (rows.per_batch == rows.count) return r * row;
-    const auto [of_batch, of_row] = divide(r, rows.per_batch);
+    if (rows.per_batch.value() == rows.count) return r * row;
+    const auto [of_batch, of_row] = rows.per_batch.divide(r);
     return of_batch * batch + of_row * row;
   }
 };

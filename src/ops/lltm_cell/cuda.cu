@@ -50,7 +50,9 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>
   auto run = [&]<class T, class C>(const ForwardParams<T, C>& p) {
     const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
     core::with_width<wide<T, C>>(packs, [&](auto n) {
-      core::launch(forward_kernel<n, T, C>, core::stride_launch(p.rows.count * (p.size / n)), cx.device(), p);
+      const core::Divisor row_packs = p.size / n;
+      core::launch(forward_kernel<n, T, C>, core::stride_launch(p.rows.count * row_packs.value()), cx.device(), p,
+                   row_packs);
     });
   };
   return forward(outputs, input, weight, bias, hx, cx, is_small, run_small, run);
@@ -90,7 +92,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cuda(const OptionalT
       const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
                           : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
                                             : backward_kernel<n, true, true, T, C>;
-      core::launch(kernel, core::stride_launch(p.rows.count * (p.size / n)), cx.device(), p);
+      const core::Divisor row_packs = p.size / n;
+      core::launch(kernel, core::stride_launch(p.rows.count * row_packs.value()), cx.device(), p, row_packs);
     });
   };
   return backward(outputs, grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, is_small, run_small,

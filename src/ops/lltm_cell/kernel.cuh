@@ -2,6 +2,7 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
+#include "core/divide.h"
 #include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -16,17 +17,18 @@ struct Place {
 };
 
 template <int N>
-__device__ Place place_of(int64_t index, int64_t size) {
-  const auto [row, pack] = core::divide(index, size / N);
+__device__ Place place_of(int64_t index, const core::Divisor& row_packs) {
+  const auto [row, pack] = row_packs.divide(index);
   return {row, pack * N};
 }
 
 template <int N, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block) forward_kernel(ForwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block)
+    forward_kernel(ForwardParams<T, C> p, core::Divisor row_packs) {
   using A = core::opmath<T>;
-  const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
-    const auto [row, s] = place_of<N>(index, p.size);
+    const auto [row, s] = place_of<N>(index, row_packs);
     const T* gates = p.gates + row * 3 * p.size + s;
     const C* cx_row = p.cx.row(p.rows, row);
     const auto g0 = core::load_once<N>(gates), g1 = core::load_once<N>(gates + p.size),
@@ -48,11 +50,12 @@ __global__ void __launch_bounds__(core::threads_per_block) forward_kernel(Forwar
 
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(BackwardParams<T, C> p) {
+__global__ void __launch_bounds__(core::threads_per_block, 2)
+    backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
   using A = core::opmath<T>;
-  const int64_t packs = p.rows.count * (p.size / N), step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
-    const auto [row, s] = place_of<N>(index, p.size);
+    const auto [row, s] = place_of<N>(index, row_packs);
     core::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
     core::Pack<C, N> grad_cy, d_cx;
     // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited for.

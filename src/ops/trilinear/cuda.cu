@@ -12,7 +12,7 @@ namespace {
 
 // Whether all rows of `size` values are one piece of memory.
 bool is_dense(const core::Rows& rows, const core::RowStride& stride, int64_t size) {
-  return rows.per_batch == rows.count && stride.row == size;
+  return rows.per_batch.value() == rows.count && stride.row == size;
 }
 
 template <class T>
@@ -27,13 +27,15 @@ Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
                        core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                        core::is_aligned16(p.out, {});
     const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features);
-    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
-    if (launch.tile_rows > 0) {
-      core::launch(staged_forward_kernel<core::wide<T>, T, P>, launch.shape, feats.device(), p, launch.tile_rows);
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, /*sum_bytes=*/0);
+    if (launch.tile.rows > 0) {
+      core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
+        core::launch(staged_forward_kernel<core::wide<T>, v, T, P>, launch.shape, feats.device(), p, launch.tile);
+      });
       return;
     }
     core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
-      core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lanes);
+      core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lane_bits);
     });
   });
 }
@@ -54,15 +56,18 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
     const bool dense =
         p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) && core::is_aligned16(p.grad_feats, {}) &&
         (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
-    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+    const int64_t sum_bytes = p.grad_points ? sizeof(core::opmath<T>) : 0;
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, sum_bytes);
     with_gradients([&](auto of_feats, auto of_points) {
-      if (launch.tile_rows > 0) {
-        const auto kernel = staged_backward_kernel<core::wide<T>, of_feats, of_points, T, P>;
-        core::launch(kernel, launch.shape, grad.device(), p, launch.tile_rows);
+      if (launch.tile.rows > 0) {
+        core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
+          const auto kernel = staged_backward_kernel<core::wide<T>, v, of_feats, of_points, T, P>;
+          core::launch(kernel, launch.shape, grad.device(), p, launch.tile);
+        });
         return;
       }
       core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
-        core::launch(backward_kernel<n, of_feats, of_points, T, P>, launch.shape, grad.device(), p, launch.lanes);
+        core::launch(backward_kernel<n, of_feats, of_points, T, P>, launch.shape, grad.device(), p, launch.lane_bits);
       });
     });
   });

@@ -41,7 +41,7 @@ struct Strip {
     first_row = static_cast<Index>(part.row);
     last_row = static_cast<Index>(min(part.row + parts.segment_rows, int64_t{height}));
     if constexpr (ChannelsLast) {
-      const auto [x, pack] = core::divide(part.strip, p.channels / N);
+      const auto [x, pack] = parts.channels.divide(part.strip);
       source[0] = p.source + part.image * p.strides.n + pack * N * p.strides.c;
       target_row = width * p.channels;
       target_plane = 0;
@@ -51,7 +51,7 @@ struct Strip {
     } else {
       const int64_t first = part.image * K;
       planes = static_cast<int>(min(int64_t{K}, p.batch * p.channels - first));
-      auto [n, c] = core::divide(first, p.channels);
+      auto [n, c] = parts.channels.divide(first);
       const T* plane = p.source + n * p.strides.n + c * p.strides.c;
 #pragma unroll
       for (int k = 0; k < K; ++k) {

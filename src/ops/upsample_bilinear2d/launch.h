@@ -23,9 +23,10 @@ constexpr int columns_together = 4;
 // channels_last, channels of a column.
 struct Parts {
   int64_t count;
-  int64_t strips;        // of a row
-  int64_t segments;      // of a strip
-  int64_t segment_rows;  // the last segment may have fewer
+  core::Divisor strips;    // of a row
+  core::Divisor segments;  // of a strip
+  int64_t segment_rows;    // the last segment may have fewer
+  core::Divisor channels;  // planes of an image; in channels_last strips of a column
 
   struct Part {
     int64_t image;  // or, but in channels_last, group of planes
@@ -34,8 +35,8 @@ struct Parts {
 
   // Neighbours lie next to each other in a row.
   C10_HOST_DEVICE Part operator[](int64_t index) const {
-    const auto [rest, strip] = core::divide(index, strips);
-    const auto [image, segment] = core::divide(rest, segments);
+    const auto [rest, strip] = strips.divide(index);
+    const auto [image, segment] = segments.divide(rest);
     return {image, segment * segment_rows, strip};
   }
 };
@@ -61,7 +62,8 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
   const auto launch_of = [&](int64_t width, int64_t planes, int64_t rows) {
     const int64_t images = channels_last ? target.batch : (target.batch * target.channels + planes - 1) / planes;
     const int64_t segments = (target.height + rows - 1) / rows;
-    const Parts parts{images * segments * (row / width), row / width, segments, rows};
+    const Parts parts{images * segments * (row / width), row / width, segments, rows,
+                      channels_last ? target.channels / width : target.channels};
     return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
   };
   int64_t width = packs && (channels_last ? target.channels : target.width) % wide == 0 ? wide : 1;
