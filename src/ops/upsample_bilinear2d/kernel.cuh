@@ -76,6 +76,12 @@ struct Strip {
     source_row = row;
   }
 
+  // Of the row after source_row the line at an offset: all threads wait for a row at once, and have little in flight.
+  __device__ void prefetch_next_row(int64_t step, Index offset) const {
+#pragma unroll
+    for (int k = 0; k < K; ++k) core::prefetch(source[k] + step + offset);
+  }
+
   __device__ void store_next_row(const A (&values)[K][N]) {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -150,10 +156,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Par
         row = tap.lower;
         strip.move_source(min(row + 1, y_axis.in - 1), p.strides.h);
         source.load_row(strip.source, below);
-        // Of the row after it a line for each thread, which serves its neighbours too.
-        const int64_t next = (strip.source_row < y_axis.in - 1 ? p.strides.h : 0) + source.lower[0];
-#pragma unroll
-        for (int k = 0; k < K; ++k) core::prefetch(strip.source[k] + next);
+        if (strip.source_row < y_axis.in - 1) strip.prefetch_next_row(p.strides.h, source.lower[0]);
       }
       if (tap.lower == tap.upper) {
         strip.store_next_row(above);
@@ -244,6 +247,10 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Pa
       A of_row[K][N];
       strip.move_source(y, p.strides.h);
       source.load_row(strip.source, of_row);
+      if (ChannelsLast && y + 1 < end) {  // else it is K planes that are in flight
+        strip.prefetch_next_row(p.strides.h, source.offset[0]);
+        strip.prefetch_next_row(p.strides.h, source.offset[1]);
+      }
       for_each_value<N, K>([&](int k, int n) {
         sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
         if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
