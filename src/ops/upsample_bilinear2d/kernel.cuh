@@ -28,9 +28,8 @@ template <int N, int K, bool ChannelsLast, class Index, class T>
 struct Strip {
   using A = core::opmath<T>;
 
-  const T* source[K];  // at column 0 of row `source_row`
-  Index source_row = 0;
-  T* target;  // at the first row, then at the next one
+  const T* source[K];  // at row 0, column 0
+  T* target;           // at the first row, then at the next one
   int64_t target_row, target_plane;
   int planes;  // that there are, of K
   Index column, first_row, last_row;
@@ -69,17 +68,15 @@ struct Strip {
   }
 
   // Pointers that move: of an offset that is added to all addresses the compiler makes longer chains.
-  __device__ void move_source(Index row, int64_t step) {
-    const int64_t distance = (row - source_row) * step;
+  __device__ void move_source(int64_t distance) {
 #pragma unroll
     for (int k = 0; k < K; ++k) source[k] += distance;
-    source_row = row;
   }
 
-  // Of the row after source_row the line at an offset: all threads wait for a row at once, and have little in flight.
-  __device__ void prefetch_next_row(int64_t step, Index offset) const {
+  // Of a later row: all threads wait for a row at once, and have little in flight.
+  __device__ void prefetch(int64_t offset) const {
 #pragma unroll
-    for (int k = 0; k < K; ++k) core::prefetch(source[k] + step + offset);
+    for (int k = 0; k < K; ++k) core::prefetch(source[k] + offset);
   }
 
   __device__ void store_next_row(const A (&values)[K][N]) {
@@ -144,19 +141,24 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Par
     const Interpolated<N, K, ChannelsLast, Index, T> source(x_axis, strip.column, p.strides.w);
     A above[K][N], below[K][N];
     Index row = -2;  // of `above`; `below` is the next one
+    Index at = 0;    // where strip.source is
     for (Index y = strip.first_row; y < strip.last_row; ++y) {
       const auto tap = y_axis.tap(y);
       if (tap.lower != row) {
         if (tap.lower == row + 1) {
           for_each_value<N, K>([&](int k, int n) { above[k][n] = below[k][n]; });
         } else {
-          strip.move_source(tap.lower, p.strides.h);
+          strip.move_source((tap.lower - at) * p.strides.h);
+          at = tap.lower;
           source.load_row(strip.source, above);
         }
         row = tap.lower;
-        strip.move_source(min(row + 1, y_axis.in - 1), p.strides.h);
+        if (row + 1 < y_axis.in) {
+          strip.move_source(p.strides.h);
+          ++at;
+        }
         source.load_row(strip.source, below);
-        if (strip.source_row < y_axis.in - 1) strip.prefetch_next_row(p.strides.h, source.lower[0]);
+        if (at + 1 < y_axis.in) strip.prefetch(p.strides.h + source.lower[0]);
       }
       if (tap.lower == tap.upper) {
         strip.store_next_row(above);
@@ -232,7 +234,9 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Pa
     const Index end = y_axis.outputs_of(strip.last_row - 1).last;
     A sum[K][N] = {}, next[K][N] = {};
     Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
-    for (Index y = y_axis.outputs_of(strip.first_row).first;; ++y) {
+    Index y = y_axis.outputs_of(strip.first_row).first;
+    strip.move_source(y * p.strides.h);
+    for (;; ++y, strip.move_source(p.strides.h)) {
       const auto tap = y_axis.tap(y);
       // Rows that get nothing any more.
       for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
@@ -245,11 +249,10 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Pa
       if (y >= end) break;
       if (source.is_empty()) continue;
       A of_row[K][N];
-      strip.move_source(y, p.strides.h);
       source.load_row(strip.source, of_row);
-      if (ChannelsLast && y + 1 < end) {  // else it is K planes that are in flight
-        strip.prefetch_next_row(p.strides.h, source.offset[0]);
-        strip.prefetch_next_row(p.strides.h, source.offset[1]);
+      if (ChannelsLast && y + 1 < end) {  // else K planes are in flight
+        strip.prefetch(p.strides.h + source.offset[0]);
+        strip.prefetch(p.strides.h + source.offset[1]);
       }
       for_each_value<N, K>([&](int k, int n) {
         sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
