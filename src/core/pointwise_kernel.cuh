@@ -40,7 +40,7 @@ struct StridedParams {
 template <class Math, class T, class... From>
 __device__ T pointwise_value(From... from) {
   using A = elementwise_math<T>;
-  return static_cast<T>(static_cast<opmath<T>>(Math()(A(static_cast<opmath<T>>(from))...)));
+  return static_cast<T>(Math()(static_cast<A>(from)...));
 }
 
 // N elements in a pack.

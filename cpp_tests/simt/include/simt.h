@@ -8,7 +8,6 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
-#include <cmath>
 #include <cstdint>
 #include <source_location>
 
@@ -32,10 +31,6 @@ using SimtLine = std::source_location;
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// As exact as they may be; CUDA's are less so, and a quotient by more than 2^126 is 0.
-inline float __expf(float x) { return std::exp(x); }
-inline float __fdividef(float x, float y) { return std::abs(y) > 0x1p126F ? 0 : x / y; }
 
 inline void __syncthreads(SimtLine line = SimtLine::current()) { cppcuda::simt::sync_threads(line); }
 

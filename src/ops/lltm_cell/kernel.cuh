@@ -2,6 +2,7 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
+#include "core/coarse.cuh"
 #include "core/divide.h"
 #include "core/launch_shape.h"
 #include "core/opmath.h"
@@ -25,7 +26,7 @@ __device__ Place place_of(int64_t index, const core::Divisor& row_packs) {
 template <int N, class T, class C>
 __global__ void __launch_bounds__(core::threads_per_block)
     forward_kernel(ForwardParams<T, C> p, core::Divisor row_packs) {
-  using A = core::opmath<T>;
+  using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, row_packs);
@@ -50,9 +51,9 @@ __global__ void __launch_bounds__(core::threads_per_block)
 
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, 2)
+__global__ void __launch_bounds__(core::threads_per_block, 3)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
-  using A = core::opmath<T>;
+  using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, row_packs);
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2)
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      A gh = 0, gc = 0;
+      A gh(0), gc(0);
       if constexpr (HY) gh = static_cast<A>(grad_hy.value[n]);
       if constexpr (CY) gc = static_cast<A>(grad_cy.value[n]);
       const auto d = cell_backward<HY, CY, A>(gh, gc, static_cast<A>(g[0].value[n]), static_cast<A>(g[1].value[n]),
