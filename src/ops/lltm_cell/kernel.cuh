@@ -51,9 +51,10 @@ __global__ void __launch_bounds__(core::threads_per_block)
 
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, 3)
+__global__ void __launch_bounds__(core::threads_per_block, 2)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
-  using A = core::elementwise_math<T, C>;
+  // No elementwise_math: without branches the compiler mixes loads with computations and runs out of registers.
+  using A = core::opmath<T>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, row_packs);
