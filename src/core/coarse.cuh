@@ -11,16 +11,14 @@
 namespace cppcuda::core {
 
 // A float whose exp and quotients are the GPU's own instructions, without the steps and the branch that give the last
-// bits of a float: otherwise instructions bound 16 bits, not memory. exp(x) is off by 2 + |x| ulp of a float, a quotient
-// by 2; either is 0 where it would be subnormal.
+// bits of a float: otherwise instructions bound 16 bits, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of it, a
+// quotient by 2^-22; either is 0 where it would be subnormal.
 struct Coarse {
   float value;
 
   Coarse() = default;
   __device__ explicit Coarse(float v) : value(v) {}
   __device__ operator float() const { return value; }
-
-  __device__ Coarse& operator+=(Coarse a) { return *this = *this + a; }
 
   friend __device__ Coarse operator-(Coarse a) { return Coarse(-a.value); }
   friend __device__ Coarse operator+(Coarse a, Coarse b) { return Coarse(a.value + b.value); }
