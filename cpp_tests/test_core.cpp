@@ -347,7 +347,7 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
     // Around multiples, where a quotient changes.
     for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, two31 / n / 2, two31 / n, most / n - 1}) {
       for (int64_t d = -1; d <= 1; ++d) {
-        if (q > most / n || q * n + d < 0) continue;
+        if (q > (most - 1) / n || q * n + d < 0) continue;
         const auto [quotient, remainder] = divisor.divide(q * n + d);
         EXPECT_EQ(quotient, (q * n + d) / n) << q * n + d << " / " << n;
         EXPECT_EQ(remainder, (q * n + d) % n) << q * n + d << " / " << n;
