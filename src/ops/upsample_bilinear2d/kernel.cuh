@@ -28,7 +28,7 @@ template <int N, int K, bool ChannelsLast, class Index, class T>
 struct Strip {
   using A = core::opmath<T>;
 
-  const T* source[K];  // at row 0, column 0
+  const T* source[K];  // at row 0, column 0, until it is moved
   T* target;           // at the first row, then at the next one
   int64_t target_row, target_plane;
   int planes;  // that there are, of K
