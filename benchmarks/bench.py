@@ -107,7 +107,7 @@ def measured(
 
         if case.bytes:
             stream = gpu_timing.stream_of(*case.bytes, len(calls["cppcuda"]), device)
-            calls = calls | {STREAM: list(stream.calls)}
+            calls = calls | {STREAM: stream.calls}
         samples = gpu_timing.measure(calls, device=device, rounds=options.rounds)
         if case.bytes:
             samples[STREAM] = samples[STREAM].scaled(sum(case.bytes) / stream.bytes)
@@ -148,7 +148,7 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
     if case.plain and options.compile:
         contestants["torch.compile"] = compiled(case.plain, threads)
     if options.quick:
-        wanted = {"cppcuda", *of_case(case.key)}
+        wanted = {"cppcuda", *of_case(case.key, options.device)}
         contestants = {name: c for name, c in contestants.items() if name in wanted or not c.comparable}
 
     calls: dict[str, list[Callable[[], Any]]] = {}
@@ -240,7 +240,7 @@ def described(about: dict[str, Any], device: str) -> str:
 def selected(options: argparse.Namespace) -> list[Case]:
     chosen = list(gpu_cases(options.tiny) if options.device == "cuda" else cases())
     if options.quick:
-        chosen = [c for c in chosen if of_case(c.key)]
+        chosen = [c for c in chosen if of_case(c.key, options.device)]
     return [c for c in chosen if re.search(options.case, c.name)]
 
 

@@ -163,7 +163,7 @@ class Stream:
         )
 
     @property
-    def calls(self) -> Calls:
+    def calls(self) -> list[Callable[[], Any]]:
         return [partial(self._call, i) for i in range(len(self._buffers))]
 
     def check(self) -> None:
@@ -181,16 +181,15 @@ class Stream:
             shape = (self.n // c.block, self.writes, c.block) if c.together else (self.writes, self.n)
             torch.testing.assert_close(dst.view(shape), sums.expand(shape))
 
-    def tune(self, rounds: int = 3) -> dict[str, float]:
-        """Keeps the fastest configuration; returns bytes per second of each."""
-        rates = {}
+    def tune(self) -> None:
+        """Keeps the fastest configuration."""
+        seconds = {}
         for config in _CONFIGS:
             self.config = config
             self.check()
-            samples = measure({"stream": self.calls}, device=self.device, rounds=rounds)
-            rates[config] = self.bytes / summary(samples["stream"])["median"]
-        self.config = max(rates, key=lambda c: rates[c])
-        return {f"block {c.block}, {c.warps} warps, {'together' if c.together else 'apart'}": rates[c] for c in rates}
+            samples = measure({"stream": self.calls}, device=self.device, rounds=3)
+            seconds[config] = summary(samples["stream"])["median"]
+        self.config = min(seconds, key=lambda c: seconds[c])
 
 
 _tuned: dict[tuple[int, int], StreamConfig] = {}

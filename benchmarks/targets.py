@@ -119,12 +119,12 @@ def _gpu_targets() -> Iterator[Target]:
 TARGETS = {"cpu": tuple(_targets()), "cuda": tuple(_gpu_targets())}
 
 
-def of_case(row: dict[str, Any], device: str = "cpu") -> set[str]:
+def of_case(row: dict[str, Any], device: str) -> set[str]:
     """The contestants that a target compares this case with."""
     return {t.against for t in TARGETS[device] if t.selects(row)}
 
 
-def evaluate(rows: list[dict[str, Any]], device: str = "cpu") -> list[dict[str, Any]]:
+def evaluate(rows: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
     """One entry for each target of which a case was measured."""
     result = []
     for target in TARGETS[device]:

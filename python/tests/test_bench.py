@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,7 +118,7 @@ def test_target_counts_by_its_worst_case() -> None:
     for i, row in enumerate(rows):
         calm = {"ratio": 2.0 - 0.1 * i, "kept_though_preempted": 0}
         row["contestants"] = {"cppcuda": calm, "torch.sigmoid": calm}
-    (result,) = targets.evaluate(rows)
+    (result,) = targets.evaluate(rows, "cpu")
     assert result["case"] == rows[-1]["name"] and result["holds"] == (result["measured"] >= 1)
 
 
@@ -128,30 +129,24 @@ def test_pictures(tmp_path: Path) -> None:
     rows = [
         case.key | {"targeted": True, "contestants": dict.fromkeys([*case.contestants, targets.STREAM], contestant)}
         for case in bench.cases()
-        if bench.of_case(case.key) and case.op != "trilinear"
+        if bench.of_case(case.key, "cpu") and case.op != "trilinear"
     ]
     plots.draw(rows, "title", tmp_path)
     names = {"roofline", "time_forward", "time_backward", "ratio_elementwise", "ratio_upsample", "ratio_lltm"}
     assert {path.stem for path in tmp_path.glob("*.png")} == names
 
 
+def run_bench(file: Path, *options: str) -> tuple[Any, subprocess.CompletedProcess[str]]:
+    """One round of each case. What it wrote, and what it printed."""
+    command = [sys.executable, str(BENCHMARKS / "bench.py"), "--rounds", "1", "--no-compile", "--json", str(file)]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # other tests run beside it
+    done = subprocess.run([*command, *options], check=True, capture_output=True, text=True, env=environment)
+    return json.loads(file.read_text()), done
+
+
 def test_run(tmp_path: Path) -> None:
     pattern = r"^(quick_gelu forward 2\^10|lltm_cell both 16/32/128) float32 (default|out)$"
-    options = [
-        "--case",
-        pattern,
-        "--rounds",
-        "1",
-        "--budget",
-        "0",
-        "--no-compile",
-        "--json",
-        str(tmp_path / "bench.json"),
-    ]
-    command = [sys.executable, str(BENCHMARKS / "bench.py"), *options]
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # other tests run beside it
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    result = json.loads((tmp_path / "bench.json").read_text())
+    result, done = run_bench(tmp_path / "bench.json", "--case", pattern, "--budget", "0")
     rows = {row["name"]: row for row in result["rows"]}
     assert set(rows) == {f"quick_gelu forward 2^10 float32 {r}" for r in ("default", "out")} | {
         "lltm_cell both 16/32/128 float32 default"
@@ -168,11 +163,7 @@ def test_run(tmp_path: Path) -> None:
 def test_gpu_cases(tmp_path: Path) -> None:
     """All of what a GPU would run, on the CPU: every result is compared, every stream kernel checked."""
     pytest.importorskip("triton")
-    command = [sys.executable, str(BENCHMARKS / "bench.py"), "--tiny", "--rounds", "1", "--no-compile"]
-    command += ["--json", str(tmp_path / "bench.json")]
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    result = json.loads((tmp_path / "bench.json").read_text())
+    result, done = run_bench(tmp_path / "bench.json", "--tiny")
     assert [row["name"] for row in result["rows"]] == [case.name for case in bench.gpu_cases(tiny=True)]
     assert not any(row["failed"] for row in result["rows"])
     for row in result["rows"]:

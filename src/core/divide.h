@@ -10,14 +10,12 @@ struct Division {
   int64_t quotient, remainder;
 };
 
-// A number that others are divided by: by a multiplication where both are below 2^31. On a GPU a division
-// takes 20 instructions for 32 bits, and many times as many for 64. (T. Granlund and P. L. Montgomery, "Division by
-// invariant integers using multiplication", 1994.)
+// A number that others are divided by: by a multiplication where both are below 2^31. On a GPU a division takes 20
+// instructions for 32 bits, and many times as many for 64. (T. Granlund and P. L. Montgomery, "Division by invariant
+// integers using multiplication", 1994.)
 class Divisor {
  public:
   Divisor() : Divisor(1) {}
-
-  // NOLINTNEXTLINE(google-explicit-constructor): it is a number
   Divisor(int64_t value) : value_(value) {
     if (value == 0 || value >> 31 != 0) return;  // 0: for nothing to divide
     while (int64_t{1} << shift_ < value) ++shift_;

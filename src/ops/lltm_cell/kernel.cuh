@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2)
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      A gh(0), gc(0);
+      A gh = 0, gc = 0;
       if constexpr (HY) gh = static_cast<A>(grad_hy.value[n]);
       if constexpr (CY) gc = static_cast<A>(grad_cy.value[n]);
       const auto d = cell_backward<HY, CY, A>(gh, gc, static_cast<A>(g[0].value[n]), static_cast<A>(g[1].value[n]),
