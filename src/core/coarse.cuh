@@ -25,6 +25,7 @@ struct Coarse {
   friend __device__ Coarse operator-(Coarse a, Coarse b) { return Coarse(a.value - b.value); }
   friend __device__ Coarse operator*(Coarse a, Coarse b) { return Coarse(a.value * b.value); }
   friend __device__ Coarse operator/(Coarse a, Coarse b) { return Coarse(a.value * approximate_reciprocal(b.value)); }
+  __device__ Coarse& operator+=(Coarse a) { return *this = *this + a; }
   friend __device__ bool operator<(Coarse a, Coarse b) { return a.value < b.value; }
   friend __device__ bool operator<=(Coarse a, Coarse b) { return a.value <= b.value; }
   friend __device__ Coarse abs(Coarse a) { return Coarse(fabsf(a.value)); }

@@ -2,7 +2,10 @@
 
 // N values that are loaded and stored with one instruction when they take up to 16 bytes.
 
+#include <c10/util/BFloat16.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #include "core/width.h"
 
@@ -12,6 +15,18 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
+
+// Value n as a number to compute with. Of two bfloat16 in a register each is one instruction away from a float: a shift, or
+// a mask, where the compiler first moves the upper one down.
+template <class A, class T, int N>
+__device__ A widen(const Pack<T, N>& pack, int n) {
+  if constexpr (std::is_same_v<T, c10::BFloat16> && N % 2 == 0) {
+    const uint32_t pair = __builtin_bit_cast(Pack<uint32_t, N / 2>, pack).value[n / 2];
+    return static_cast<A>(__builtin_bit_cast(float, n % 2 == 0 ? pair << 16 : pair & 0xffff0000u));
+  } else {
+    return static_cast<A>(pack.value[n]);
+  }
+}
 
 template <int N, class T>
 __device__ Pack<T, N> load(const T* from) {

@@ -61,7 +61,7 @@ __device__ void pointwise_packs(const DenseParams<T, sizeof...(I)>& p, std::inde
       if (pack >= packs) continue;
       Pack<T, N> out;
 #pragma unroll
-      for (int i = 0; i < N; ++i) out.value[i] = pointwise_value<Math, T>(in[u][I].value[i]...);
+      for (int i = 0; i < N; ++i) out.value[i] = pointwise_value<Math, T>(widen<opmath<T>>(in[u][I], i)...);
       store(p.out + pack * N, out);
     }
   }

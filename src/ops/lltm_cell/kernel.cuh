@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(core::threads_per_block)
     core::Pack<C, N> cy;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const auto state = cell<A>(static_cast<A>(g0.value[n]), static_cast<A>(g1.value[n]), static_cast<A>(g2.value[n]),
-                                 static_cast<A>(cx.value[n]));
+      const auto state =
+          cell<A>(core::widen<A>(g0, n), core::widen<A>(g1, n), core::widen<A>(g2, n), core::widen<A>(cx, n));
       hy.value[n] = static_cast<T>(state.hy);
       cy.value[n] = static_cast<C>(state.cy);
     }
@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(core::threads_per_block)
 template <int N, bool HY, bool CY, class T, class C>
 __global__ void __launch_bounds__(core::threads_per_block, 2)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
-  // No elementwise_math: without branches the compiler mixes loads with computations and runs out of registers.
-  using A = core::opmath<T>;
+  using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, row_packs);
@@ -78,15 +77,15 @@ __global__ void __launch_bounds__(core::threads_per_block, 2)
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      A gh = 0, gc = 0;
-      if constexpr (HY) gh = static_cast<A>(grad_hy.value[n]);
-      if constexpr (CY) gc = static_cast<A>(grad_cy.value[n]);
-      const auto d = cell_backward<HY, CY, A>(gh, gc, static_cast<A>(g[0].value[n]), static_cast<A>(g[1].value[n]),
-                                              static_cast<A>(g[2].value[n]), static_cast<A>(cx.value[n]));
+      A gh(0), gc(0);
+      if constexpr (HY) gh = core::widen<A>(grad_hy, n);
+      if constexpr (CY) gc = core::widen<A>(grad_cy, n);
+      const auto d = cell_backward<HY, CY, A>(gh, gc, core::widen<A>(g[0], n), core::widen<A>(g[1], n),
+                                              core::widen<A>(g[2], n), core::widen<A>(cx, n));
       A sum[3] = {d.g0, d.g1, d.g2};
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
-        if (grad_gates_row) sum[k] += static_cast<A>(grad_gates[k].value[n]);
+        if (grad_gates_row) sum[k] += core::widen<A>(grad_gates[k], n);
         d_gates[k].value[n] = static_cast<T>(sum[k]);
       }
       d_cx.value[n] = static_cast<C>(d.cx);

@@ -12,16 +12,20 @@
 
 namespace cppcuda::ops::lltm_cell {
 
+// Steps of a sum whose loads are in flight together.
+constexpr int small_unroll = 4;
+
 // Adds x w to the sums of three gates, whose rows of w lie `gate_step` apart. Each of the lanes takes its part.
 template <int N, class T, class A>
 __device__ void add_products(A (&sum)[3], const T* x, const T* w, int size, int gate_step, int lane) {
+#pragma unroll small_unroll
   for (int k = lane * N; k < size; k += small_lanes * N) {
     const auto value = core::load<N>(x + k);
 #pragma unroll
     for (int g = 0; g < 3; ++g) {
       const auto weight = core::load<N>(w + g * gate_step + k);
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum[g] += static_cast<A>(value.value[i]) * static_cast<A>(weight.value[i]);
+      for (int i = 0; i < N; ++i) sum[g] += core::widen<A>(value, i) * core::widen<A>(weight, i);
     }
   }
 }
@@ -97,10 +101,11 @@ __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const 
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < 3 * p.size * packs; i += gridDim.x * blockDim.x) {
     const int j = i / packs, k = i % packs * N;
     A sum[N] = {};
+#pragma unroll small_unroll
     for (int r = 0; r < p.rows; ++r) {
       const auto x = core::load<N>(concatenated(p, r, k));
 #pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += d_gates[r * 3 * p.size + j] * static_cast<A>(x.value[n]);
+      for (int n = 0; n < N; ++n) sum[n] += d_gates[r * 3 * p.size + j] * core::widen<A>(x, n);
     }
     core::Pack<T, N> out;
 #pragma unroll
@@ -120,13 +125,14 @@ __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const 
     const int first = task / groups * R, k = (task % groups * lanes + lane % lanes) * N;
     A sum[R][N] = {};
     if (k < width) {
+#pragma unroll small_unroll
       for (int j = part; j < 3 * p.size; j += 32 / lanes) {
         const auto w = core::load<N>(p.weight + j * width + k);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
           const A d = d_gates[min(first + r, p.rows - 1) * 3 * p.size + j];
 #pragma unroll
-          for (int n = 0; n < N; ++n) sum[r][n] += d * static_cast<A>(w.value[n]);
+          for (int n = 0; n < N; ++n) sum[r][n] += d * core::widen<A>(w, n);
         }
       }
     }

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(For
       for (int i = 0; i < N; ++i) {
         A sum = 0;
 #pragma unroll
-        for (int c = 0; c < 8; ++c) sum += voxel.weight(c) * static_cast<A>(corner[c].value[i]);
+        for (int c = 0; c < 8; ++c) sum += voxel.weight(c) * core::widen<A>(corner[c], i);
         out.value[i] = static_cast<T>(sum);
       }
       core::store(p.out + row * p.features + f, out);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(core::threads_per_block, POINTS ? 2 : 3)
         for (int c = 0; c < 8; ++c) {
           A dot = 0;
 #pragma unroll
-          for (int i = 0; i < N; ++i) dot += static_cast<A>(grad.value[i]) * static_cast<A>(corner[c].value[i]);
+          for (int i = 0; i < N; ++i) dot += core::widen<A>(grad, i) * core::widen<A>(corner[c], i);
 #pragma unroll
           for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
         }
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(core::threads_per_block, POINTS ? 2 : 3)
         for (int c = 0; c < 8; ++c) {
           core::Pack<T, N> out;
 #pragma unroll
-          for (int i = 0; i < N; ++i) out.value[i] = static_cast<T>(voxel.weight(c) * static_cast<A>(grad.value[i]));
+          for (int i = 0; i < N; ++i) out.value[i] = static_cast<T>(voxel.weight(c) * core::widen<A>(grad, i));
           core::store(p.grad_feats + (row * 8 + c) * p.features + f, out);
         }
       }
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 4) staged_forward_ker
       for (int c = 0; c < 8; ++c) {
         const auto corner = core::load<V>(at.corner + c * feats.features);
 #pragma unroll
-        for (int v = 0; v < V; ++v) sum[v] += voxel.weight(c) * static_cast<A>(corner.value[v]);
+        for (int v = 0; v < V; ++v) sum[v] += voxel.weight(c) * core::widen<A>(corner, v);
       }
       core::Pack<T, V> out;
 #pragma unroll
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 4)
           const auto value = core::load<V>(corner);
           A dot = 0;
 #pragma unroll
-          for (int v = 0; v < V; ++v) dot += grad[v] * static_cast<A>(value.value[v]);
+          for (int v = 0; v < V; ++v) dot += grad[v] * core::widen<A>(value, v);
 #pragma unroll
           for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
         }
