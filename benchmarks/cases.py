@@ -248,7 +248,7 @@ def gpu_cases(tiny: bool = False) -> Iterator[Case]:
     """The most wanted first: time may end before they do. tiny: where nothing is to be measured."""
     gpu: dict[str, Any] = {"regime": GPU_TIME}
     modes, half_types = ("forward", "backward"), ("bfloat16", "float16")
-    values, images, elements, batch = 2**24, (8, 64, 128, 128), 2**26, 4096
+    values, images, elements, batch = 2**24, (8, 64, 256, 256), 2**26, 4096
     if tiny:
         values, images, elements, batch = 2**11, (1, 8, 4, 4), 2**12, 8
 

@@ -339,8 +339,8 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
           for (const bool planes : {false, true}) {
             const ImageSizes target{2, channels, height, width};
             const auto [shape, parts, n, k] = image_launch(target, 4, channels_last, packs, planes);
-            EXPECT_TRUE(n == 1 || (packs && (channels_last ? channels : width) % n == 0));
-            EXPECT_TRUE(k == 1 || (planes && !channels_last && k == planes_per_thread(n, 4)));
+            EXPECT_TRUE(n == 1 || (packs && channels_last && channels % n == 0));
+            EXPECT_TRUE(k == 1 || (planes && !channels_last && k == planes_per_thread(4)));
             EXPECT_TRUE((int64_t{shape.blocks} - 1) * shape.threads < parts.count && shape.blocks > 0);
             std::vector<int> count(2 * channels * height * width);
             for (int64_t index = 0; index < parts.count; ++index) {
@@ -351,7 +351,7 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
                   continue;
                 }
                 for (int64_t plane = image * k; plane < std::min((image + 1) * k, 2 * channels); ++plane)
-                  for (int i = 0; i < n; ++i) ++count[(plane * height + y) * width + strip * n + i];
+                  ++count[(plane * height + y) * width + strip];
               }
             }
             EXPECT_EQ(std::count(count.begin(), count.end(), 1), std::ssize(count)) << channels << ", " << height;
@@ -364,16 +364,16 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
 
 TEST(ImageLaunch, HoldsForAnySize) {
   for (const int64_t width : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
-    for (const int64_t channels : {1, 3, 8, 1 << 20}) {
+    for (const int64_t channels : {1, 3, 8, 1 << 10}) {
       const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true);
-      EXPECT_EQ(n, 8);
-      EXPECT_EQ(k, 2);
-      EXPECT_EQ(parts.count, (channels + 1) / 2 * parts.segments.value() * (width / 8));
+      EXPECT_EQ(n, 1);
+      EXPECT_EQ(k, 8);
+      EXPECT_EQ(parts.count, (channels + 7) / 8 * parts.segments.value() * width);
       EXPECT_EQ(parts.segments.value(), (100 + parts.segment_rows - 1) / parts.segment_rows);
       EXPECT_LE(shape.blocks, (1u << 31) - 1);
       const auto last = parts[parts.count - 1];
-      EXPECT_EQ(last.image, (channels + 1) / 2 - 1);
-      EXPECT_EQ(last.strip, width / 8 - 1);
+      EXPECT_EQ(last.image, (channels + 7) / 8 - 1);
+      EXPECT_EQ(last.strip, width - 1);
       EXPECT_EQ(last.row, (parts.segments.value() - 1) * parts.segment_rows);
     }
   }
@@ -384,6 +384,123 @@ TEST(ImageLaunch, SmallTargets) {
   const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, true);
   EXPECT_EQ(parts.count, 64 * 32 * 32);
   EXPECT_TRUE(n == 1 && k == 1);
+}
+
+TEST(UpsampleAxis, DenseMeansFewOutputsOfAPixel) {
+  int dense = 0;
+  for (const Mode mode : {Mode::half_pixel, Mode::align_corners, Mode::asymmetric}) {
+    for (const int64_t in : {1, 2, 3, 5, 8, 64, 100, 333, 1000, 7919}) {
+      for (const int64_t out : {1, 2, 3, 5, 9, 16, 127, 128, 129, 199, 666, 1999, 2001, 15838}) {
+        for (const Scale scale : {Scale(), Scale(2.0), Scale(0.3), Scale(1.99), Scale(1e-300), Scale(1e300)}) {
+          const auto axis = make_axis<float>(mode, in, out, scale);
+          if (!is_dense(axis)) continue;
+          ++dense;
+          for (int64_t i = 0; i < in; ++i) {
+            const auto outputs = axis.outputs_of(i);
+            ASSERT_LE(outputs.last - outputs.first, columns_together)
+                << static_cast<int>(mode) << ": " << in << " -> " << out << " by " << scale.value_or(0) << ", " << i;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(dense, 500);
+}
+
+// Every value of the target is one thread's of one tile, and what it reads is in the tile's window.
+template <class A>
+void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_bytes, bool backward) {
+  const int planes = tile_width<A>, columns = tile_width<A>, pack = static_cast<int>(16 / element_bytes);
+  const auto tiles = tile_launch(target, x, element_bytes, backward);
+  ASSERT_TRUE(tiles);
+  EXPECT_LE(tiles->shape.threads, tile_threads);
+  EXPECT_LE(tiles->groups * tiles->strips, tiles->shape.threads);
+  EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * 16);
+  const auto axis = x.template with_index<int>();
+  const int source_width = static_cast<int>(backward ? x.out : x.in);
+  const auto needed = [&](const Range<int>& of) { return backward ? outputs_of(axis, of) : inputs_of(axis, of); };
+  std::vector<int> count(target.batch * target.channels * target.height * target.width / columns);
+  for (int64_t index = 0; index < tiles->parts.count; ++index) {
+    const auto tile = tiles->parts[index];
+    const auto window = in_packs(needed(tiles->columns(tile, columns)), pack);
+    ASSERT_TRUE(0 <= window.first && window.first < window.last && window.last <= source_width);
+    ASSERT_LT(padded(window.last - 1 - window.first), tiles->pitch);
+    for (int thread = 0; thread < static_cast<int>(tiles->shape.threads); ++thread) {
+      const auto [part, exists] = tiles->place(tile, thread / tiles->strips, thread % tiles->strips);
+      for (int n = 0; n < columns; ++n) {
+        const int column = static_cast<int>(part.strip) * columns + n;
+        const auto of_column = needed({column, column + 1});
+        ASSERT_TRUE(of_column.first == of_column.last ||
+                    (window.first <= of_column.first && of_column.last <= window.last));
+      }
+      if (!exists) continue;
+      for (int64_t y = part.row; y < std::min(part.row + tiles->parts.segment_rows, target.height); ++y) {
+        for (int64_t plane = part.image * planes;
+             plane < std::min((part.image + 1) * planes, target.batch * target.channels); ++plane) {
+          ++count[(plane * target.height + y) * (target.width / columns) + part.strip];
+        }
+      }
+    }
+  }
+  EXPECT_EQ(std::count(count.begin(), count.end(), 1), std::ssize(count));
+}
+
+TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
+  for (const Mode mode : {Mode::half_pixel, Mode::align_corners, Mode::asymmetric}) {
+    for (const auto& [in, out, height] : {std::tuple<int64_t, int64_t, int64_t>{64, 128, 128},
+                                          {128, 128, 64},
+                                          {8, 520, 300},
+                                          {512, 256, 129},
+                                          {1024, 2056, 40},
+                                          {640, 600, 71},
+                                          {1032, 3000, 33},
+                                          {4096, 4096, 16}}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(mode) << ": " << in << " -> " << out);
+      const auto axis = make_axis<float>(mode, in, out, {});
+      const auto in_double = make_axis<double>(mode, in, out, {});
+      for (const int64_t element_bytes : {2, 4}) check_tiles(axis, {3, 101, height, out}, element_bytes, false);
+      check_tiles(in_double, {2, 51, height, out}, 8, false);
+      if (!is_dense(axis)) {
+        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true));
+        continue;
+      }
+      for (const int64_t element_bytes : {2, 4}) check_tiles(axis, {3, 101, height, in}, element_bytes, true);
+      check_tiles(in_double, {2, 51, height, in}, 8, true);
+    }
+  }
+}
+
+// What a scale factor says may differ from what the sizes say.
+TEST(TileLaunch, AnyScale) {
+  for (const double scale : {0.3, 0.9, 1.7, 2.0, 1e-300, 1e300}) {
+    const auto axis = make_axis<float>(Mode::half_pixel, 256, 512, scale);
+    for (const bool backward : {false, true}) {
+      const ImageSizes target{8, 64, 128, backward ? 256 : 512};
+      SCOPED_TRACE(::testing::Message() << scale << backward);
+      if (tile_launch(target, axis, 2, backward)) check_tiles(axis, target, 2, backward);
+    }
+  }
+}
+
+TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFew) {
+  const auto axis = [](int64_t in, int64_t out) { return make_axis<float>(Mode::half_pixel, in, out, {}); };
+  EXPECT_FALSE(tile_launch({1, 64, 64, 64}, axis(32, 64), 2, false));
+  EXPECT_FALSE(tile_launch({64, 64, 64, 64}, axis(4096, 64), 2, false));
+  EXPECT_FALSE(tile_launch({1, 64, 64, 1 << 21}, axis(1 << 20, 1 << 21), 2, false));
+  EXPECT_TRUE(tile_launch({1, 64, 64, 1 << 20}, axis(1 << 19, 1 << 20), 2, false));
+}
+
+TEST(TileLaunch, HoldsForAnySize) {
+  const auto axis = make_axis<float>(Mode::half_pixel, 2048, 4096, {});
+  const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, false);
+  ASSERT_TRUE(tiles);
+  EXPECT_EQ(tiles->all_groups, int64_t{1} << 26);
+  const auto last = tiles->parts[tiles->parts.count - 1];
+  const auto [part, exists] = tiles->place(last, tiles->groups - 1, tiles->strips - 1);
+  EXPECT_TRUE(exists);
+  EXPECT_EQ(part.image, tiles->all_groups - 1);
+  EXPECT_EQ(part.strip, 4096 / 4 - 1);
+  EXPECT_EQ(part.row, 4096 - tiles->parts.segment_rows);
 }
 
 }  // namespace

@@ -80,13 +80,28 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer.
+// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer. With
+// the first two sizes forward is by tiles, with the next one backward, with the last one neither.
 TEST_P(CudaUpsample, ManyPixels) {
-  const Tensor small = at::randn({2, 9, 5, 7}, at::kDouble).to(GetParam().narrow);
-  for (const int64_t width : {344, 343}) {  // with packs and without
-    const Tensor large = at::randn({2, 9, 341, width}, at::kDouble).to(GetParam().narrow);
-    check(small, large, "half_pixel");
-    check(large, small, "half_pixel");
+  constexpr std::array<int64_t, 2> sizes[][2] = {
+      {{5, 16}, {341, 344}}, {{5, 352}, {341, 344}}, {{170, 172}, {340, 344}}, {{5, 7}, {341, 343}}};
+  for (const auto& [in, out] : sizes) {
+    const Tensor input = at::randn({2, 9, in[0], in[1]}, at::kDouble).to(GetParam().narrow);
+    const Tensor grad = at::randn({2, 9, out[0], out[1]}, at::kDouble).to(GetParam().narrow);
+    SCOPED_TRACE(::testing::Message() << input.sizes() << " and " << grad.sizes());
+    check(input, grad, "half_pixel");
+    if (in[0] == 5) check(grad, input, "half_pixel");
+  }
+}
+
+TEST_P(CudaUpsample, ManyPixelsOfChannelsLast) {
+  for (const int64_t channels : {24, 7}) {  // with packs and without
+    const auto images = [&](int64_t height, int64_t width) {
+      return at::randn({1, height, width, channels}, at::kDouble).to(GetParam().narrow).permute({0, 3, 1, 2});
+    };
+    const Tensor input = images(170, 172), grad = images(340, 344);
+    check(input, grad, "half_pixel");
+    check(grad, input, "half_pixel");
   }
 }
 

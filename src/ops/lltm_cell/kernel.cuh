@@ -2,6 +2,10 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
+#include <c10/util/BFloat16.h>
+
+#include <type_traits>
+
 #include "core/coarse.cuh"
 #include "core/divide.h"
 #include "core/launch_shape.h"
@@ -49,9 +53,13 @@ __global__ void __launch_bounds__(core::threads_per_block)
   }
 }
 
+// Blocks that an SM shall hold: three make the compiler issue all loads before it computes. float16 runs out of registers.
+template <class T>
+inline constexpr int backward_blocks = std::is_same_v<T, c10::BFloat16> ? 3 : 2;
+
 // HY, CY: whether there is a gradient of hy, of cy.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, 2)
+__global__ void __launch_bounds__(core::threads_per_block, backward_blocks<T>)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
   using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;

@@ -1,6 +1,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/launch.cuh"
 #include "core/width.h"
@@ -8,6 +10,7 @@
 #include "ops/upsample_bilinear2d/kernel.cuh"
 #include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/tile_kernel.cuh"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
@@ -20,49 +23,63 @@ bool is_narrow(const Params<T>& p) {
   return longest <= most && p.strides.w <= most / longest;
 }
 
-// Calls f.operator()<N, K, ChannelsLast, Index>(launch). Columns: whether the kernel can take as many columns as an
-// access holds.
-template <bool Columns, class T, class F>
-void with_launch(const Params<T>& p, int64_t height, int64_t width, F f) {
+// Calls f.operator()<N, K, ChannelsLast, Index>(launch). planes: whether the kernel can take several.
+template <class T, class F>
+void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes, F f) {
   const bool narrow = is_narrow(p);
-  const bool aligned = p.channels_last ? p.strides.c == 1 && core::is_aligned16(p.target, {}) &&
-                                             core::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w})
-                                       : Columns && core::is_aligned16(p.target, {width});
-  const bool adjacent = Columns || (p.strides.w == 1 && p.x.out >= columns_together);
+  const bool aligned = p.strides.c == 1 && core::is_aligned16(p.target, {}) &&
+                       core::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
   const auto launch = image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
-                                   narrow && adjacent);
-  constexpr int wide = core::wide<T>;
+                                   narrow && planes);
   if (p.channels_last) {
     if (!narrow) return f.template operator()<1, 1, true, int64_t>(launch);
-    launch.width > 1 ? f.template operator()<wide, 1, true, int>(launch)
+    launch.width > 1 ? f.template operator()<core::wide<T>, 1, true, int>(launch)
                      : f.template operator()<1, 1, true, int>(launch);
     return;
   }
   if (!narrow) return f.template operator()<1, 1, false, int64_t>(launch);
-  if constexpr (Columns) {
-    if (launch.width > 1) return f.template operator()<wide, planes_per_thread(wide, sizeof(T)), false, int>(launch);
-  }
-  launch.planes > 1 ? f.template operator()<1, planes_per_thread(1, sizeof(T)), false, int>(launch)
+  launch.planes > 1 ? f.template operator()<1, planes_per_thread(sizeof(T)), false, int>(launch)
                     : f.template operator()<1, 1, false, int>(launch);
+}
+
+// Where planes can go through shared memory.
+template <class T>
+std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
+  const auto [target_height, target_width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
+  const int64_t source_width = backward ? p.x.out : p.x.in;
+  if (p.channels_last || !is_narrow(p) || p.strides.w != 1 || target_width % tile_width<core::opmath<T>> != 0 ||
+      !core::is_aligned16(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}) ||
+      !core::is_aligned16(p.target, {})) {
+    return std::nullopt;
+  }
+  return tile_launch({p.batch, p.channels, target_height, target_width}, p.x, sizeof(T), backward);
 }
 
 Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
                     std::optional<double> scale_h, std::optional<double> scale_w) {
   return forward(input, output_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
-    with_launch</*Columns*/ true>(
-        p, p.y.out, p.x.out, [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-          core::launch(forward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, input.device(), p, launch.parts);
-        });
+    if (const auto tiles = tiles_of(p, /*backward=*/false)) {
+      return core::launch(forward_tile_kernel<core::wide<T>, T>, tiles->shape, input.device(), p, *tiles);
+    }
+    with_launch(p, p.y.out, p.x.out, /*planes=*/true,
+                [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
+                  core::launch(forward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, input.device(), p,
+                               launch.parts);
+                });
   });
 }
 
 Tensor backward_cuda(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
                      std::optional<double> scale_h, std::optional<double> scale_w) {
   return backward(grad, input_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
-    with_launch</*Columns*/ false>(
-        p, p.y.in, p.x.in, [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-          core::launch(backward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, grad.device(), p, launch.parts);
-        });
+    if (const auto tiles = tiles_of(p, /*backward=*/true)) {
+      return core::launch(backward_tile_kernel<core::wide<T>, T>, tiles->shape, grad.device(), p, *tiles);
+    }
+    with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,
+                [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
+                  core::launch(backward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, grad.device(), p,
+                               launch.parts);
+                });
   });
 }
 

@@ -3,6 +3,7 @@
 // A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns and
 // their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need it.
 // Each value of the target is one thread's, so there are no atomics in backward either.
+// This file has strips that read global memory; tile_kernel.cuh takes planes through shared memory.
 
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -35,8 +36,7 @@ struct Strip {
   Index column, first_row, last_row;
 
   // The target is height x width pixels.
-  __device__ Strip(const Params<T>& p, const Parts& parts, int64_t index, Index height, Index width) {
-    const auto part = parts[index];
+  __device__ Strip(const Params<T>& p, const Parts& parts, const Parts::Part& part, Index height, Index width) {
     first_row = static_cast<Index>(part.row);
     last_row = static_cast<Index>(min(part.row + parts.segment_rows, int64_t{height}));
     if constexpr (ChannelsLast) {
@@ -73,12 +73,6 @@ struct Strip {
     for (int k = 0; k < K; ++k) source[k] += distance;
   }
 
-  // Of a later row: all threads wait for a row at once, and have little in flight.
-  __device__ void prefetch(int64_t offset) const {
-#pragma unroll
-    for (int k = 0; k < K; ++k) core::prefetch(source[k] + offset);
-  }
-
   __device__ void store_next_row(const A (&values)[K][N]) {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -92,83 +86,78 @@ struct Strip {
 };
 
 // Rows of the source as a strip of the target sees them: interpolated along x.
-template <int N, int K, bool ChannelsLast, class Index, class T>
+template <int N, int K, class Index, class T>
 struct Interpolated {
   using A = core::opmath<T>;
-  static constexpr int columns = ChannelsLast ? 1 : N, access = ChannelsLast ? N : 1;
+  static constexpr int rows_ahead = 1;  // of which it may ask for a line
 
-  Index lower[columns], upper[columns];  // in elements
-  A lower_weight[columns], upper_weight[columns];
+  Tap<A, Index> tap;
+  Index lower, upper;  // in elements
 
-  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step) {
-#pragma unroll
-    for (int c = 0; c < columns; ++c) {
-      const auto tap = x.tap(column + c);
-      lower[c] = tap.lower * static_cast<Index>(step);
-      upper[c] = tap.upper * static_cast<Index>(step);
-      lower_weight[c] = tap.lower_weight;
-      upper_weight[c] = tap.upper_weight;
-    }
-  }
+  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step)
+      : tap(x.tap(column)), lower(tap.lower * static_cast<Index>(step)), upper(tap.upper * static_cast<Index>(step)) {}
 
-  __device__ void load_row(const T* const (&source)[K], A (&to)[K][N]) const {
-    core::Pack<T, access> left[K][columns], right[K][columns];
+  // ahead: the offset of a row that is needed later.
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][N]) const {
+    core::Pack<T, N> left[K], right[K];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-#pragma unroll
-      for (int c = 0; c < columns; ++c) {
-        left[k][c] = core::load<access>(source[k] + lower[c]);
-        right[k][c] = core::load<access>(source[k] + upper[c]);
-      }
+      left[k] = core::load<N>(source[k] + lower);
+      right[k] = core::load<N>(source[k] + upper);
     }
+    // All threads wait for a row at once, and have little in flight.
+#pragma unroll
+    for (int k = 0; k < K; ++k) core::prefetch(source[k] + (lower + ahead));
     for_each_value<N, K>([&](int k, int n) {
-      const int c = n % columns, i = n % access;
-      to[k][n] = lower_weight[c] * static_cast<A>(left[k][c].value[i]) +
-                 upper_weight[c] * static_cast<A>(right[k][c].value[i]);
+      to[k][n] = tap.lower_weight * core::widen<A>(left[k], n) + tap.upper_weight * core::widen<A>(right[k], n);
     });
   }
 };
 
-// N > 1 needs 16-byte alignment of what lies next to each other in the target, a multiple of N of it, and, in
-// channels_last, the same of the source. Index must hold every position, and every offset within a row of the source.
+// The strip's rows, from rows that `source` loads.
+template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
+__device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
+                             const Axis<A, Index>& y_axis, int64_t step) {
+  A above[K][N], below[K][N];
+  Index row = -2;  // of `above`; `below` is the next one
+  Index at = 0;    // where strip.source is
+  for (Index y = strip.first_row; y < strip.last_row; ++y) {
+    const auto tap = y_axis.tap(y);
+    if (tap.lower != row) {
+      if (tap.lower == row + 1) {
+        for_each_value<N, K>([&](int k, int n) { above[k][n] = below[k][n]; });
+      } else {
+        strip.move_source((tap.lower - at) * step);
+        at = tap.lower;
+        source.load_row(strip.source, 0, above);
+      }
+      row = tap.lower;
+      if (row + 1 < y_axis.in) {
+        strip.move_source(step);
+        ++at;
+      }
+      source.load_row(strip.source, min(Index{Source::rows_ahead}, y_axis.in - 1 - at) * step, below);
+    }
+    if (tap.lower == tap.upper) {
+      strip.store_next_row(above);
+      continue;
+    }
+    A out[K][N];
+    for_each_value<N, K>(
+        [&](int k, int n) { out[k][n] = tap.lower_weight * above[k][n] + tap.upper_weight * below[k][n]; });
+    strip.store_next_row(out);
+  }
+}
+
+// N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must hold
+// every position, and every offset within a row of the source.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Params<T> p, Parts parts) {
-  using A = core::opmath<T>;
-  const Axis<A, Index> y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
+  const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
-    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, index, y_axis.out, x_axis.out);
-    const Interpolated<N, K, ChannelsLast, Index, T> source(x_axis, strip.column, p.strides.w);
-    A above[K][N], below[K][N];
-    Index row = -2;  // of `above`; `below` is the next one
-    Index at = 0;    // where strip.source is
-    for (Index y = strip.first_row; y < strip.last_row; ++y) {
-      const auto tap = y_axis.tap(y);
-      if (tap.lower != row) {
-        if (tap.lower == row + 1) {
-          for_each_value<N, K>([&](int k, int n) { above[k][n] = below[k][n]; });
-        } else {
-          strip.move_source((tap.lower - at) * p.strides.h);
-          at = tap.lower;
-          source.load_row(strip.source, above);
-        }
-        row = tap.lower;
-        if (row + 1 < y_axis.in) {
-          strip.move_source(p.strides.h);
-          ++at;
-        }
-        source.load_row(strip.source, below);
-        if (at + 1 < y_axis.in) strip.prefetch(p.strides.h + source.lower[0]);
-      }
-      if (tap.lower == tap.upper) {
-        strip.store_next_row(above);
-        continue;
-      }
-      A out[K][N];
-      for_each_value<N, K>(
-          [&](int k, int n) { out[k][n] = tap.lower_weight * above[k][n] + tap.upper_weight * below[k][n]; });
-      strip.store_next_row(out);
-    }
+    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.out, x_axis.out);
+    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
   }
 }
 
@@ -176,6 +165,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Par
 template <int N, int K, class Index, class T>
 struct Gathered {
   using A = core::opmath<T>;
+  static constexpr int rows_ahead = 1;
   static constexpr int together = columns_together;  // that are in flight together, and whose weights are kept
   static constexpr bool adjacent = K > 1;            // one address for all of them
 
@@ -197,68 +187,73 @@ struct Gathered {
     }
   }
 
-  __device__ bool is_empty() const { return columns.first == columns.last; }
-
-  __device__ void load_row(const T* const (&source)[K], A (&sum)[K][N]) const {
+  // ahead: the offset of a row that is needed later.
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][N]) const {
+    for_each_value<N, K>([&](int k, int n) { sum[k][n] = 0; });
+    if (columns.first == columns.last) return;
     core::Pack<T, N> grad[together][K];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
       for (int j = 0; j < together; ++j) grad[j][k] = core::load<N>(source[k] + offset[j] + (adjacent ? j : 0));
     }
-    for_each_value<N, K>([&](int k, int n) { sum[k][n] = 0; });
+    if constexpr (K == 1) {  // else K planes are in flight
+      core::prefetch(source[0] + (offset[0] + ahead));
+      core::prefetch(source[0] + (offset[1] + ahead));
+    }
 #pragma unroll
     for (int j = 0; j < together; ++j) {
       if (weight[j] == A(0)) continue;
-      for_each_value<N, K>([&](int k, int n) { sum[k][n] += weight[j] * static_cast<A>(grad[j][k].value[n]); });
+      for_each_value<N, K>([&](int k, int n) { sum[k][n] += weight[j] * core::widen<A>(grad[j][k], n); });
     }
     for (Index x = begin + together; x < columns.last; ++x) {
       const A by_column = x_axis.tap(x).weight(column);
 #pragma unroll
       for (int k = 0; k < K; ++k) grad[0][k] = core::load<N>(source[k] + x * step);
-      for_each_value<N, K>([&](int k, int n) { sum[k][n] += by_column * static_cast<A>(grad[0][k].value[n]); });
+      for_each_value<N, K>([&](int k, int n) { sum[k][n] += by_column * core::widen<A>(grad[0][k], n); });
     }
   }
 };
 
-// Of the source here is the output's gradient, of the target the input's. N > 1 needs channels_last, besides what
-// forward needs; K > 1 needs columns of the source next to each other, and columns_together of them.
-template <int N, int K, bool ChannelsLast, class Index, class T>
-__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, Parts parts) {
-  using A = core::opmath<T>;
-  const Axis<A, Index> y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
-  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
-       index += int64_t{gridDim.x} * blockDim.x) {
-    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, index, y_axis.in, x_axis.in);
-    const Gathered<N, K, Index, T> source(x_axis, strip.column, p.strides.w);
-    const Index end = y_axis.outputs_of(strip.last_row - 1).last;
-    A sum[K][N] = {}, next[K][N] = {};
-    Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
-    Index y = y_axis.outputs_of(strip.first_row).first;
-    strip.move_source(y * p.strides.h);
-    for (;; ++y, strip.move_source(p.strides.h)) {
-      const auto tap = y_axis.tap(y);
-      // Rows that get nothing any more.
-      for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
-        if (row >= strip.first_row) strip.store_next_row(sum);
-        for_each_value<N, K>([&](int k, int n) {
-          sum[k][n] = next[k][n];
-          next[k][n] = 0;
-        });
-      }
-      if (y >= end) break;
-      if (source.is_empty()) continue;
-      A of_row[K][N];
-      source.load_row(strip.source, of_row);
-      if (ChannelsLast && y + 1 < end) {  // else K planes are in flight
-        strip.prefetch(p.strides.h + source.offset[0]);
-        strip.prefetch(p.strides.h + source.offset[1]);
-      }
+// The strip's rows of the input's gradient, from rows of the output's that `source` loads.
+template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
+__device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
+                              const Axis<A, Index>& y_axis, int64_t step) {
+  const Index end = y_axis.outputs_of(strip.last_row - 1).last;
+  A sum[K][N] = {}, next[K][N] = {};
+  Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
+  Index y = y_axis.outputs_of(strip.first_row).first;
+  strip.move_source(y * step);
+  for (;; ++y, strip.move_source(step)) {
+    const auto tap = y_axis.tap(y);
+    // Rows that get nothing any more.
+#pragma unroll 1
+    for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
+      if (row >= strip.first_row) strip.store_next_row(sum);
       for_each_value<N, K>([&](int k, int n) {
-        sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
-        if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
+        sum[k][n] = next[k][n];
+        next[k][n] = 0;
       });
     }
+    if (y >= end) break;
+    A of_row[K][N];
+    source.load_row(strip.source, min(Index{Source::rows_ahead}, end - 1 - y) * step, of_row);
+    for_each_value<N, K>([&](int k, int n) {
+      sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
+      if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
+    });
+  }
+}
+
+// Of the source here is the output's gradient, of the target the input's. What N and Index need is as in forward; K > 1
+// needs columns of the source next to each other, and columns_together of them.
+template <int N, int K, bool ChannelsLast, class Index, class T>
+__global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, Parts parts) {
+  const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
+  for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
+       index += int64_t{gridDim.x} * blockDim.x) {
+    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.in, x_axis.in);
+    backward_rows(strip, Gathered<N, K, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
   }
 }
 

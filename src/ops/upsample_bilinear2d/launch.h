@@ -6,15 +6,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/divide.h"
 #include "core/launch_shape.h"
+#include "ops/upsample_bilinear2d/math.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
 // Planes that a thread computes, where they are not channels_last: what it takes to find a row serves all of them. With
 // more, registers run out.
-constexpr int planes_per_thread(int width, int64_t element_bytes) { return width > 1 ? 2 : element_bytes < 8 ? 8 : 4; }
+constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 8 ? 8 : 4; }
 
 // Columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
@@ -52,26 +54,135 @@ struct ImageSizes {
   int64_t batch, channels, height, width;
 };
 
-// packs: whether the target's rows, or its channels if they are last, may be written in accesses of 16 bytes. planes:
-// whether a thread may compute several.
+// Of a strip that a thread computes: what it does once is then little.
+constexpr int64_t most_rows = 64;
+
+// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread may
+// compute several.
 inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                                 bool planes) {
-  // Fewer would not fill a large device.
-  constexpr int64_t enough_parts = 1 << 16, most_rows = 16;
+  // Half of what a large device holds.
+  constexpr int64_t enough_parts = 1 << 17;
   const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
-  const auto launch_of = [&](int64_t width, int64_t planes, int64_t rows) {
+  const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
+  const auto launch_of = [&](int64_t planes, int64_t rows) {
     const int64_t images = channels_last ? target.batch : (target.batch * target.channels + planes - 1) / planes;
     const int64_t segments = (target.height + rows - 1) / rows;
     const Parts parts{images * segments * (row / width), row / width, segments, rows,
                       channels_last ? target.channels / width : target.channels};
     return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
   };
-  int64_t width = packs && (channels_last ? target.channels : target.width) % wide == 0 ? wide : 1;
-  int64_t together = channels_last || !planes ? 1 : planes_per_thread(static_cast<int>(width), element_bytes);
-  if (!channels_last && launch_of(width, together, 1).parts.count < enough_parts) width = together = 1;
+  int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
+  if (launch_of(together, 1).parts.count < enough_parts) together = 1;
   int64_t rows = std::min(most_rows, target.height);
-  while (rows > 1 && launch_of(width, together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
-  return launch_of(width, together, rows);
+  while (rows > 1 && launch_of(together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
+  return launch_of(together, rows);
+}
+
+constexpr int tile_threads = 128;
+
+// Planes that a thread computes of a tile, and columns: 16 bytes each of what it computes with. With more, registers run out.
+template <class A>
+inline constexpr int tile_width = 16 / sizeof(A);
+
+// Where column i of a row is in shared memory, in columns: threads that read every second one, or every fourth or
+// eighth, find them in different banks.
+C10_HOST_DEVICE constexpr int padded(int i) { return i + i / 8; }
+
+// The columns of the input that columns of the output read, and the reverse.
+template <class A>
+C10_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
+  return {x.tap(outputs.first).lower, x.tap(outputs.last - 1).upper + 1};
+}
+template <class A>
+C10_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int>& inputs) {
+  return {x.outputs_of(inputs.first).first, x.outputs_of(inputs.last - 1).last};
+}
+
+// With what is read along with them.
+C10_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
+  return {columns.first / pack * pack, (columns.last + pack - 1) / pack * pack};
+}
+
+// A block computes a tile: some rows of some strips of some groups of planes.
+struct Tiles {
+  core::LaunchShape shape;
+  Parts parts;  // the tiles: of blocks of groups, for images, and of blocks of strips, for strips
+  int64_t all_groups;
+  int all_strips;      // of a row
+  int groups, strips;  // of a tile
+  int pitch;           // of a group's row in shared memory, in columns
+
+  // That of a thread: the last one there is, in a tile that reaches past the end.
+  struct Place {
+    Parts::Part part;
+    bool exists;
+  };
+  C10_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
+    const int64_t image = tile.image * groups + group, column = tile.strip * strips + strip;
+    const bool exists = group < groups && image < all_groups && column < all_strips;
+    return {{image < all_groups ? image : all_groups - 1, tile.row, column < all_strips ? column : all_strips - 1},
+            exists};
+  }
+
+  // of_strip: how many a strip has.
+  C10_HOST_DEVICE Range<int> columns(const Parts::Part& tile, int of_strip) const {
+    const int begin = static_cast<int>(tile.strip) * strips, end = begin + strips;
+    return {begin * of_strip, (end < all_strips ? end : all_strips) * of_strip};
+  }
+};
+
+// Whether a column of the input is read by columns_together of the output at most: they are half a column apart, and do
+// not go on past the last one, where a given scale would lead them.
+template <class A>
+bool is_dense(const Axis<A>& x) {
+  return x.scale >= A(0.5) && x.source(x.out - 1) < static_cast<A>(x.in);
+}
+
+// None where a tile would be too small, or there would be too few of them.
+template <class A>
+std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool backward) {
+  // Of shared memory what every device gives to four blocks; tiles that fill a large device; columns that float32 counts.
+  constexpr int64_t most_bytes = 15 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20;
+  if (std::max(x.in, x.out) > most_columns || (backward && !is_dense(x))) return std::nullopt;
+  // Columns of the source, and how many of them go to one of the target.
+  const int64_t source_width = backward ? x.out : x.in;
+  const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
+  constexpr int64_t column_bytes = 16;
+  const int64_t pack = 16 / element_bytes;
+  constexpr int64_t width = tile_width<A>;
+  const int64_t all_strips = target.width / width;
+  const int64_t all_groups = (target.batch * target.channels + width - 1) / width;
+  // A column on both sides is read too, and packs are.
+  const auto pitch_of = [&](int64_t strips) {
+    const double most = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 2 * pack);
+    return padded(static_cast<int>(std::min(most, static_cast<double>(source_width)))) + 1;
+  };
+  const int64_t tiles_of_row = (all_strips + tile_threads - 1) / tile_threads;
+  int64_t strips = (all_strips + tiles_of_row - 1) / tiles_of_row;
+  while (strips > 1 && pitch_of(strips) * column_bytes > most_bytes) strips = (strips + 1) / 2;
+  const int64_t pitch = pitch_of(strips);
+  const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
+  if (groups * strips < tile_threads / 4) return std::nullopt;
+  const auto parts_of = [&](int64_t rows) {
+    const int64_t row_tiles = (all_strips + strips - 1) / strips, segments = (target.height + rows - 1) / rows;
+    const int64_t count = (all_groups + groups - 1) / groups * segments * row_tiles;
+    return Parts{count, row_tiles, segments, rows, target.channels};
+  };
+  int64_t rows = std::min(most_rows, target.height);
+  while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
+  const Parts parts = parts_of(rows);
+  if (parts.count < enough_tiles / 2) return std::nullopt;
+  core::LaunchShape shape = core::stride_launch(parts.count, 1);
+  shape.threads = static_cast<unsigned>((groups * strips + 31) / 32 * 32);
+  shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
+  return Tiles{shape,
+               parts,
+               all_groups,
+               static_cast<int>(all_strips),
+               static_cast<int>(groups),
+               static_cast<int>(strips),
+               static_cast<int>(pitch)};
 }
 
 }  // namespace cppcuda::ops::upsample_bilinear2d
