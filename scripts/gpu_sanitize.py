@@ -50,6 +50,19 @@ def run_table() -> int:
     )
 
 
+def run_images() -> int:
+    """Images that are taken by tiles, for which those of the table are too small."""
+    upsample, backward = torch.ops.cppcuda.upsample_bilinear2d, torch.ops.cppcuda._upsample_bilinear2d_backward
+    small, large = (512, 264), (1024, 528)
+    for dtype in FLOAT_DTYPES:
+        for op, source, target in ((upsample, small, large), (backward, large, small)):
+            x = torch.randn(1, 5, *source).to(dtype)
+            expected = op(x, target, "half_pixel", None, None)
+            actual = op(x.to("cuda"), target, "half_pixel", None, None)
+            torch.testing.assert_close(actual.cpu(), expected, **{k: 4 * v for k, v in TOLERANCE[dtype].items()})
+    return 2 * len(FLOAT_DTYPES)
+
+
 class TooLarge:
     """The memory of a tensor, said to be more than it is."""
 
@@ -70,4 +83,4 @@ if __name__ == "__main__":
         run_planted()
         raise SystemExit
     register_all()
-    print(f"{run_table()} calls agree with the CPU ({cppcuda.library_path()})")
+    print(f"{run_table() + run_images()} calls agree with the CPU ({cppcuda.library_path()})")

@@ -80,17 +80,23 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer. With
-// the first two sizes forward is by tiles, with the next one backward, with the last one neither.
+// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer. Tiles
+// are for forward in the first two cases, for backward in the next one, for neither in the last one.
 TEST_P(CudaUpsample, ManyPixels) {
-  constexpr std::array<int64_t, 2> sizes[][2] = {
-      {{5, 16}, {341, 344}}, {{5, 352}, {341, 344}}, {{170, 172}, {340, 344}}, {{5, 7}, {341, 343}}};
-  for (const auto& [in, out] : sizes) {
-    const Tensor input = at::randn({2, 9, in[0], in[1]}, at::kDouble).to(GetParam().narrow);
-    const Tensor grad = at::randn({2, 9, out[0], out[1]}, at::kDouble).to(GetParam().narrow);
+  struct Case {
+    std::array<int64_t, 2> planes, in, out;
+    const char* mode;
+  };
+  constexpr Case cases[] = {{{2, 9}, {5, 16}, {341, 344}, "align_corners"},
+                            {{2, 9}, {5, 352}, {341, 344}, "asymmetric"},
+                            {{1, 5}, {512, 260}, {1024, 520}, "half_pixel"},
+                            {{2, 9}, {5, 7}, {341, 343}, "half_pixel"}};
+  for (const auto& [planes, in, out, mode] : cases) {
+    const Tensor input = at::randn({planes[0], planes[1], in[0], in[1]}, at::kDouble).to(GetParam().narrow);
+    const Tensor grad = at::randn({planes[0], planes[1], out[0], out[1]}, at::kDouble).to(GetParam().narrow);
     SCOPED_TRACE(::testing::Message() << input.sizes() << " and " << grad.sizes());
-    check(input, grad, "half_pixel");
-    if (in[0] == 5) check(grad, input, "half_pixel");
+    check(input, grad, mode);
+    if (in[0] == 5) check(grad, input, mode);
   }
 }
 
