@@ -119,9 +119,9 @@ struct Tiles {
     bool exists;
   };
   C10_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
-    const int64_t image = tile.image * groups + group, column = tile.strip * strips + strip;
-    const bool exists = group < groups && image < all_groups && column < all_strips;
-    return {{image < all_groups ? image : all_groups - 1, tile.row, column < all_strips ? column : all_strips - 1},
+    const int64_t image = tile.image * groups + group, of_row = tile.strip * strips + strip;
+    const bool exists = group < groups && image < all_groups && of_row < all_strips;
+    return {{image < all_groups ? image : all_groups - 1, tile.row, of_row < all_strips ? of_row : all_strips - 1},
             exists};
   }
 
@@ -139,15 +139,17 @@ bool is_dense(const Axis<A>& x) {
   return x.scale >= A(0.5) && x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// None where a tile would be too small, or there would be too few of them.
+// None where a tile would be too small, there would be too few of them, or more than two columns of the source go to one of
+// the target.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool backward) {
-  // Of shared memory what every device gives to four blocks; tiles that fill a large device; columns that float32 counts.
-  constexpr int64_t most_bytes = 15 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20;
+  // Of shared memory what every GPU gives to three blocks; tiles that fill a large device; columns that float32 counts.
+  constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20;
   if (std::max(x.in, x.out) > most_columns || (backward && !is_dense(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
+  if (ratio > 2) return std::nullopt;
   constexpr int64_t column_bytes = 16;
   const int64_t pack = 16 / element_bytes;
   constexpr int64_t width = tile_width<A>;
