@@ -10,34 +10,40 @@ struct Division {
   int64_t quotient, remainder;
 };
 
-// A number that others are divided by: by a multiplication where both are below 2^31. On a GPU a division takes 20
-// instructions for 32 bits, and many times as many for 64. (T. Granlund and P. L. Montgomery, "Division by invariant
-// integers using multiplication", 1994.)
+// A number that others are divided by: by a multiplication. On a GPU a division of 32 bits takes 20 instructions, one of 64
+// calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers using multiplication", 1994.)
 class Divisor {
  public:
   Divisor() : Divisor(1) {}
+  // 0: for nothing to divide.
   Divisor(int64_t value) : value_(value) {
-    if (value == 0 || value >> 31 != 0) return;  // 0: for nothing to divide
-    while (int64_t{1} << shift_ < value) ++shift_;
-    factor_ = static_cast<uint32_t>((((int64_t{1} << shift_) - value) << 32) / value + 1);
+    if (value == 0) return;
+    while (uint64_t{1} << shift_ < static_cast<uint64_t>(value)) ++shift_;
+    const Wide rest = (uint64_t{1} << shift_) - static_cast<uint64_t>(value);  // less than value
+    factor_ = static_cast<uint64_t>((rest << 64) / static_cast<uint64_t>(value) + 1);
+    narrow_factor_ = static_cast<uint32_t>((rest << 32) / static_cast<uint64_t>(value) + 1);
   }
 
   C10_HOST_DEVICE int64_t value() const { return value_; }
 
   // Both below 2^31.
   C10_HOST_DEVICE uint32_t quotient(uint32_t a) const {
-    return (static_cast<uint32_t>(uint64_t{a} * factor_ >> 32) + a) >> shift_;
+    return (static_cast<uint32_t>(uint64_t{a} * narrow_factor_ >> 32) + a) >> shift_;
   }
 
   // a: not negative
   C10_HOST_DEVICE Division divide(int64_t a) const {
-    const int64_t q = (a | value_) >> 31 == 0 ? quotient(static_cast<uint32_t>(a)) : a / value_;
+    const auto n = static_cast<uint64_t>(a);
+    const auto q = static_cast<int64_t>((static_cast<uint64_t>(Wide{n} * factor_ >> 64) + n) >> shift_);
     return {q, a - q * value_};
   }
 
  private:
+  using Wide = unsigned __int128;
+
   int64_t value_;
-  uint32_t factor_ = 0;
+  uint64_t factor_ = 0;
+  uint32_t narrow_factor_ = 0;
   int shift_ = 0;
 };
 
