@@ -2,10 +2,6 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
-#include <c10/util/BFloat16.h>
-
-#include <type_traits>
-
 #include "core/coarse.cuh"
 #include "core/divide.h"
 #include "core/launch_shape.h"
@@ -53,13 +49,10 @@ __global__ void __launch_bounds__(core::threads_per_block)
   }
 }
 
-// Blocks that an SM shall hold: three make the compiler issue all loads before it computes. float16 runs out of registers.
-template <class T>
-inline constexpr int backward_blocks = std::is_same_v<T, c10::BFloat16> ? 3 : 2;
-
-// HY, CY: whether there is a gradient of hy, of cy.
+// HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes before
+// it has issued all loads.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, backward_blocks<T>)
+__global__ void __launch_bounds__(core::threads_per_block, 3)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
   using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
