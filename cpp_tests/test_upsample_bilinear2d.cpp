@@ -416,6 +416,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
   EXPECT_LE(tiles->shape.threads, tile_threads);
   EXPECT_LE(tiles->groups * tiles->strips, tiles->shape.threads);
   EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * 16);
+  EXPECT_LE(tiles->shape.shared_bytes, (20 << 10) + 16);
   const auto axis = x.template with_index<int>();
   const int source_width = static_cast<int>(backward ? x.out : x.in);
   const auto needed = [&](const Range<int>& of) { return backward ? outputs_of(axis, of) : inputs_of(axis, of); };
@@ -423,7 +424,8 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
   for (int64_t index = 0; index < tiles->parts.count; ++index) {
     const auto tile = tiles->parts[index];
     const auto window = in_packs(needed(tiles->columns(tile, columns)), pack);
-    ASSERT_TRUE(0 <= window.first && window.first < window.last && window.last <= source_width);
+    ASSERT_TRUE(0 <= window.first && window.last <= source_width);
+    ASSERT_TRUE(window.first < window.last || (backward && window.first == window.last));
     ASSERT_LT(padded(window.last - 1 - window.first), tiles->pitch);
     for (int thread = 0; thread < static_cast<int>(tiles->shape.threads); ++thread) {
       const auto [part, exists] = tiles->place(tile, thread / tiles->strips, thread % tiles->strips);
@@ -470,27 +472,38 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
   }
 }
 
-// What a scale factor says may differ from what the sizes say.
+// What a scale factor says may differ from what the sizes say: columns beyond the last one, or columns that nothing reads.
 TEST(TileLaunch, AnyScale) {
-  for (const double scale : {0.3, 0.9, 1.7, 2.0, 1e-300, 1e300}) {
-    const auto axis = make_axis<float>(Mode::half_pixel, 256, 512, scale);
-    for (const bool backward : {false, true}) {
-      const ImageSizes target{8, 64, 128, backward ? 256 : 512};
-      SCOPED_TRACE(::testing::Message() << scale << backward);
-      if (tile_launch(target, axis, 2, backward)) check_tiles(axis, target, 2, backward);
-    }
+  const auto axis = [](int64_t in, int64_t out, double scale) {
+    return make_axis<float>(Mode::half_pixel, in, out, scale);
+  };
+  for (const double scale : {0.5, 0.9, 1.7, 2.0, 1e300}) {
+    SCOPED_TRACE(scale);
+    check_tiles(axis(256, 512, scale), {8, 64, 128, 512}, 2, false);
+  }
+  for (const double scale : {0.5, 1.0, 1.7}) {
+    SCOPED_TRACE(scale);
+    check_tiles(axis(1024, 256, scale), {8, 64, 128, 1024}, 2, true);
+  }
+  for (const double scale : {0.4, 1e-300})
+    EXPECT_FALSE(tile_launch({8, 64, 128, 512}, axis(256, 512, scale), 2, false));
+  for (const double scale : {0.9, 2.1, 1e300}) {
+    EXPECT_FALSE(tile_launch({8, 64, 128, 256}, axis(256, 512, scale), 2, true));
   }
 }
 
-TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFew) {
+TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   const auto axis = [](int64_t in, int64_t out) { return make_axis<float>(Mode::half_pixel, in, out, {}); };
-  EXPECT_FALSE(tile_launch({1, 64, 64, 64}, axis(32, 64), 2, false));
-  EXPECT_FALSE(tile_launch({64, 64, 64, 64}, axis(136, 64), 2, false));
+  EXPECT_FALSE(tile_launch({1, 4, 1 << 14, 64}, axis(32, 64), 2, false));  // one group of planes, of 16 strips
+  EXPECT_TRUE(tile_launch({1, 8, 1 << 14, 64}, axis(32, 64), 2, false));
+  EXPECT_FALSE(tile_launch({1, 64, 64, 64}, axis(32, 64), 2, false));    // few
+  EXPECT_FALSE(tile_launch({64, 64, 64, 64}, axis(136, 64), 2, false));  // more than two to one
   EXPECT_FALSE(tile_launch({1, 64, 64, 1 << 21}, axis(1 << 20, 1 << 21), 2, false));
   EXPECT_TRUE(tile_launch({1, 64, 64, 1 << 20}, axis(1 << 19, 1 << 20), 2, false));
+  EXPECT_FALSE(tile_launch({0, 64, 64, 64}, axis(32, 64), 2, false));
 }
 
-TEST(TileLaunch, HoldsForAnySize) {
+TEST(TileLaunch, ManyPlanes) {
   const auto axis = make_axis<float>(Mode::half_pixel, 2048, 4096, {});
   const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, false);
   ASSERT_TRUE(tiles);

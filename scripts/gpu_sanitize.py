@@ -53,7 +53,7 @@ def run_table() -> int:
 def run_images() -> int:
     """Images that are taken by tiles, for which those of the table are too small."""
     upsample, backward = torch.ops.cppcuda.upsample_bilinear2d, torch.ops.cppcuda._upsample_bilinear2d_backward
-    small, large = (512, 264), (1024, 528)
+    small, large = (560, 264), (1120, 528)
     for dtype in FLOAT_DTYPES:
         for op, source, target in ((upsample, small, large), (backward, large, small)):
             x = torch.randn(1, 5, *source).to(dtype)

@@ -10,15 +10,17 @@ using cppcuda::ops::upsample_bilinear2d::Backward;
 using cppcuda::ops::upsample_bilinear2d::Forward;
 
 // [out, in]: how much of each pixel of the input an output pixel gets along one axis, in float64.
-Tensor axis_weights(int64_t in, int64_t out, const std::string& mode) {
+Tensor axis_weights(int64_t in, int64_t out, const std::string& mode, std::optional<double> given = {}) {
   const Tensor o = at::arange(out, at::kDouble);
-  const double scale = static_cast<double>(in) / static_cast<double>(out);
+  const double scale = given ? 1 / *given : static_cast<double>(in) / static_cast<double>(out);
   Tensor position = mode == "half_pixel"   ? (o + 0.5) * scale - 0.5
                     : mode == "asymmetric" ? o * scale
                                            : o * static_cast<double>(in - 1) / std::max<double>(1, out - 1);
   position = position.clamp(0, in - 1).unsqueeze(1);
   return (1 - (position - at::arange(in, at::kDouble)).abs()).clamp_min(0);
 }
+
+std::vector<c10::SymInt> size(const Tensor& images) { return {images.size(2), images.size(3)}; }
 
 struct Shape {
   std::array<int64_t, 4> input;
@@ -35,19 +37,19 @@ class CudaUpsample : public ::testing::TestWithParam<Dtypes> {
  protected:
   void SetUp() override { at::manual_seed(0); }
 
-  void check(const Tensor& input, const Tensor& grad, const char* mode) {
-    const auto size = [](const Tensor& t) { return std::vector<c10::SymInt>{t.size(2), t.size(3)}; };
+  // scale: of the width.
+  void check(const Tensor& input, const Tensor& grad, const char* mode, std::optional<double> scale = {}) {
     const Tensor y = axis_weights(input.size(2), grad.size(2), mode),
-                 x = axis_weights(input.size(3), grad.size(3), mode);
+                 x = axis_weights(input.size(3), grad.size(3), mode, scale);
     const std::optional<double> none;
     // The position itself is rounded, in float32 at least.
     const double tolerance =
         GetParam().tolerance +
         (GetParam().narrow == at::kDouble ? 0 : 3e-7 * static_cast<double>(std::max(input.size(2), input.size(3))));
-    const Tensor out = Forward::call(on_cuda(input), size(grad), mode, none, none);
+    const Tensor out = Forward::call(on_cuda(input), size(grad), mode, none, scale);
     EXPECT_EQ(out.scalar_type(), input.scalar_type());
     EXPECT_TRUE(close(out.cpu(), at::matmul(at::matmul(y, input.to(at::kDouble)), x.t()), tolerance));
-    const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, none);
+    const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, scale);
     // A sum over more pixels, in float32, has more roundings.
     const double terms = std::max(1.0, static_cast<double>(grad.numel()) / static_cast<double>(input.numel() + 1));
     EXPECT_TRUE(
@@ -80,23 +82,54 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer. Tiles
-// are for forward in the first two cases, for backward in the next one, for neither in the last one.
+// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer, a group
+// has planes of two images, and rows and planes do not follow each other without gaps.
 TEST_P(CudaUpsample, ManyPixels) {
   struct Case {
+    const char* what;
     std::array<int64_t, 2> planes, in, out;
     const char* mode;
+    bool both_ways;
+    std::optional<double> scale;
   };
-  constexpr Case cases[] = {{{2, 9}, {5, 16}, {341, 344}, "align_corners"},
-                            {{2, 9}, {5, 352}, {341, 344}, "asymmetric"},
-                            {{1, 5}, {512, 260}, {1024, 520}, "half_pixel"},
-                            {{2, 9}, {5, 7}, {341, 343}, "half_pixel"}};
-  for (const auto& [planes, in, out, mode] : cases) {
-    const Tensor input = at::randn({planes[0], planes[1], in[0], in[1]}, at::kDouble).to(GetParam().narrow);
-    const Tensor grad = at::randn({planes[0], planes[1], out[0], out[1]}, at::kDouble).to(GetParam().narrow);
-    SCOPED_TRACE(::testing::Message() << input.sizes() << " and " << grad.sizes());
-    check(input, grad, mode);
-    if (in[0] == 5) check(grad, input, mode);
+  const Case cases[] = {
+      {"forward by tiles", {2, 9}, {5, 16}, {341, 344}, "align_corners", true, {}},
+      {"forward by tiles of a width of their own", {2, 9}, {5, 352}, {341, 344}, "asymmetric", true, {}},
+      {"backward by tiles", {1, 5}, {560, 264}, {1120, 528}, "half_pixel", false, {}},
+      {"tiles of columns that nothing reads", {1, 5}, {1120, 520}, {5, 136}, "half_pixel", false, 1.0},
+      {"tiles beyond the last column", {1, 5}, {5, 136}, {1120, 520}, "half_pixel", false, 2.0},
+      {"no tiles", {2, 9}, {5, 7}, {341, 343}, "half_pixel", true, {}},
+      {"no tiles, many columns of one", {1, 5}, {512, 259}, {512, 1295}, "half_pixel", false, {}},
+  };
+  for (const auto& [what, planes, in, out, mode, both_ways, scale] : cases) {
+    SCOPED_TRACE(what);
+    const auto images = [&, c = planes[1]](const std::array<int64_t, 2>& size) {
+      const Tensor t = at::randn({planes[0], c + 1, size[0], size[1] + 8}, at::kDouble).to(GetParam().narrow);
+      return t.narrow(1, 0, c).narrow(3, 8, size[1]);
+    };
+    const Tensor input = images(in), grad = images(out);
+    check(input, grad, mode, scale);
+    if (both_ways) check(grad, input, mode, scale);
+  }
+}
+
+// What a pixel does not count for does not see it, though it may be next to what it reads.
+TEST(CudaUpsampleNeighbours, DoNotLeak) {
+  for (const char* mode : {"half_pixel", "asymmetric"}) {
+    const auto pixels = [](int64_t height, int64_t width) {
+      const Tensor t = at::randn({1, 5, height, width}, at::kFloat);
+      const Tensor chosen = at::rand(t.sizes());
+      return t.masked_fill(chosen < 1e-3, std::nan("")).masked_fill(chosen > 1 - 1e-3, INFINITY);
+    };
+    const Tensor input = pixels(560, 264), grad = pixels(1120, 528);
+    const Tensor y = axis_weights(560, 1120, mode).gt(0).to(at::kFloat),
+                 x = axis_weights(264, 528, mode).gt(0).to(at::kFloat);
+    const auto bad = [](const Tensor& t) { return t.isfinite().logical_not(); };
+    const std::optional<double> none;
+    const Tensor out = Forward::call(on_cuda(input), size(grad), mode, none, none).cpu();
+    EXPECT_TRUE(bad(out).equal(at::matmul(at::matmul(y, bad(input).to(at::kFloat)), x.t()).gt(0))) << mode;
+    const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, none).cpu();
+    EXPECT_TRUE(bad(result).equal(at::matmul(at::matmul(y.t(), bad(grad).to(at::kFloat)), x).gt(0))) << mode;
   }
 }
 

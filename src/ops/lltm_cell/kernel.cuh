@@ -50,9 +50,9 @@ __global__ void __launch_bounds__(core::threads_per_block)
 }
 
 // HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes before
-// it has issued all loads.
+// it has issued all loads. float64 needs those registers.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(core::threads_per_block, 3)
+__global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
   using A = core::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;

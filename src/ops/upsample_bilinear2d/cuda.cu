@@ -27,7 +27,7 @@ bool is_narrow(const Params<T>& p) {
 template <class T, class F>
 void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes, F f) {
   const bool narrow = is_narrow(p);
-  const bool aligned = p.strides.c == 1 && core::is_aligned16(p.target, {}) &&
+  const bool aligned = p.channels_last && p.strides.c == 1 && core::is_aligned16(p.target, {}) &&
                        core::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
   const auto launch = image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
                                    narrow && planes);

@@ -89,7 +89,7 @@ struct Strip {
 template <int N, int K, class Index, class T>
 struct Interpolated {
   using A = core::opmath<T>;
-  static constexpr int rows_ahead = 1;  // of which it may ask for a line
+  static constexpr int rows_ahead = 1;  // how far ahead of the row that it loads it prefetches
 
   Tap<A, Index> tap;
   Index lower, upper;  // in elements

@@ -21,7 +21,7 @@ constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 
 // Columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
 
-// The target in parts, one for each thread: some rows of a strip. A strip is one access wide: columns of a plane, or, in
+// The target in parts, each some rows of a strip, for a thread. A strip is one access wide: columns of a plane, or, in
 // channels_last, channels of a column.
 struct Parts {
   int64_t count;
@@ -85,8 +85,8 @@ constexpr int tile_threads = 128;
 template <class A>
 inline constexpr int tile_width = 16 / sizeof(A);
 
-// Where column i of a row is in shared memory, in columns: threads that read every second one, or every fourth or
-// eighth, find them in different banks.
+// Where column i of a row is in shared memory, in columns. Threads that read every second one, or every fourth or eighth,
+// would otherwise all find them in a few of the banks.
 C10_HOST_DEVICE constexpr int padded(int i) { return i + i / 8; }
 
 // The columns of the input that columns of the output read, and the reverse.
@@ -132,51 +132,44 @@ struct Tiles {
   }
 };
 
-// Whether a column of the input is read by columns_together of the output at most: they are half a column apart, and do
-// not go on past the last one, where a given scale would lead them.
+// Whether a column of the input is read by columns_together of the output at most: they are half a column apart or more,
+// and do not go on past the last one, where a given scale would lead them.
 template <class A>
 bool is_dense(const Axis<A>& x) {
   return x.scale >= A(0.5) && x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// None where a tile would be too small, there would be too few of them, or more than two columns of the source go to one of
-// the target.
+// None where a tile would be too small, there would be too few of them, or a column of the target may need too many.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool backward) {
-  // Of shared memory what every GPU gives to three blocks; tiles that fill a large device; columns that float32 counts.
+  // Of shared memory what every GPU gives to three blocks; tiles that fill a large device; columns whose positions float32
+  // has to a sixteenth.
   constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20;
   if (std::max(x.in, x.out) > most_columns || (backward && !is_dense(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
   if (ratio > 2) return std::nullopt;
-  constexpr int64_t column_bytes = 16;
-  const int64_t pack = 16 / element_bytes;
-  constexpr int64_t width = tile_width<A>;
-  const int64_t all_strips = target.width / width;
-  const int64_t all_groups = (target.batch * target.channels + width - 1) / width;
-  // A column on both sides is read too, and packs are.
-  const auto pitch_of = [&](int64_t strips) {
-    const double most = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 2 * pack);
-    return padded(static_cast<int>(std::min(most, static_cast<double>(source_width)))) + 1;
-  };
-  const int64_t tiles_of_row = (all_strips + tile_threads - 1) / tile_threads;
-  int64_t strips = (all_strips + tiles_of_row - 1) / tiles_of_row;
-  while (strips > 1 && pitch_of(strips) * column_bytes > most_bytes) strips = (strips + 1) / 2;
-  const int64_t pitch = pitch_of(strips);
+  constexpr int64_t column_bytes = 16, width = tile_width<A>;
+  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t all_strips = target.width / width, all_groups = ceil(target.batch * target.channels, width);
+  if (all_strips == 0 || all_groups == 0) return std::nullopt;
+  const int64_t strips = ceil(all_strips, ceil(all_strips, tile_threads)), row_tiles = ceil(all_strips, strips);
+  // With a column on both sides, what rounding may add, and whole packs at both ends.
+  const double columns = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
+  const int64_t pitch = padded(static_cast<int>(std::min(columns, static_cast<double>(source_width)))) + 1;
   const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {
-    const int64_t row_tiles = (all_strips + strips - 1) / strips, segments = (target.height + rows - 1) / rows;
-    const int64_t count = (all_groups + groups - 1) / groups * segments * row_tiles;
-    return Parts{count, row_tiles, segments, rows, target.channels};
+    const int64_t segments = ceil(target.height, rows);
+    return Parts{ceil(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
   };
   int64_t rows = std::min(most_rows, target.height);
   while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
   const Parts parts = parts_of(rows);
   if (parts.count < enough_tiles / 2) return std::nullopt;
   core::LaunchShape shape = core::stride_launch(parts.count, 1);
-  shape.threads = static_cast<unsigned>((groups * strips + 31) / 32 * 32);
+  shape.threads = static_cast<unsigned>(ceil(groups * strips, 32) * 32);
   shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   return Tiles{shape,
                parts,
