@@ -11,7 +11,7 @@ fail() {
 
 # "core::name" or "ops::<op>::name", of the sources and of the functions in the program.
 declared=$(cd "$1" && find core ops -name '*.cuh' -o -name '*.cu' | while read -r file; do
-  { grep -ozP '__global__\s+void\s+(__launch_bounds__\([^)]*\)\s+)?\K\w+(?=\()' "$file" || true; } | tr '\0' '\n' |
+  { grep -ozP '__global__\s+void\s+(__launch_bounds__\(([^()]|\([^()]*\))*\)\s+)?\K\w+(?=\()' "$file" || true; } | tr '\0' '\n' |
     sed "s|^|$(dirname "$file" | sed 's|/|::|g')::|"
 done | sort -u)
 [ -n "$declared" ] || fail "no kernel found in $1"
