@@ -337,7 +337,6 @@ TEST(Define, RefusesWhatHasNoKernel) {
   EXPECT_NE(error(on_device(at::kXLA, {3})).find(", got xla:0"), std::string::npos);
 }
 
-// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
 TEST(Divisor, DividesAsTheLanguageDoes) {
   constexpr int64_t two31 = int64_t{1} << 31, most = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> divisors = {two31 - 1, two31, two31 + 1, two31 / 2 - 1, two31 / 2, two31 / 2 + 1, most};
@@ -356,6 +355,7 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
   }
 }
 
+// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
 TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
   using cppcuda::core::stride_launch;
   EXPECT_EQ(stride_launch(0).blocks, 0u);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/TensorIterator.h>
+#include <ATen/ceil_div.h>
 
 #include "core/dtype.h"
 #include "core/launch.cuh"
@@ -28,7 +29,7 @@ struct CudaLoop {
     bool aligned = is_aligned16(p.out, {});
     for (const T* in : p.in) aligned &= is_aligned16(in, {});
     auto launch_packs = [&](auto n) {
-      const int64_t packs = (p.count + n - 1) / n;
+      const auto packs = at::ceil_div<int64_t>(p.count, n);
       const LaunchShape shape = stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
       launch<Params>(pointwise_dense_kernel<n, Math, T>, shape, out.device(), p);
     };

@@ -2,6 +2,7 @@
 
 // How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
 
+#include <ATen/ceil_div.h>
 #include <c10/macros/Macros.h>
 
 #include <algorithm>
@@ -66,8 +67,8 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
   const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
   const auto launch_of = [&](int64_t planes, int64_t rows) {
-    const int64_t images = channels_last ? target.batch : (target.batch * target.channels + planes - 1) / planes;
-    const int64_t segments = (target.height + rows - 1) / rows;
+    const int64_t images = channels_last ? target.batch : at::ceil_div(target.batch * target.channels, planes);
+    const int64_t segments = at::ceil_div(target.height, rows);
     const Parts parts{images * segments * (row / width), row / width, segments, rows,
                       channels_last ? target.channels / width : target.channels};
     return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
@@ -101,7 +102,7 @@ C10_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int>& i
 
 // With what is read along with them.
 C10_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
-  return {columns.first / pack * pack, (columns.last + pack - 1) / pack * pack};
+  return {columns.first / pack * pack, at::round_up(columns.last, pack)};
 }
 
 // A block computes a tile: some rows of some strips of some groups of planes.
@@ -151,25 +152,25 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
   if (ratio > 2) return std::nullopt;
   constexpr int64_t column_bytes = 16, width = tile_width<A>;
-  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t all_strips = target.width / width, all_groups = ceil(target.batch * target.channels, width);
+  const int64_t all_strips = target.width / width, all_groups = at::ceil_div(target.batch * target.channels, width);
   if (all_strips == 0 || all_groups == 0) return std::nullopt;
-  const int64_t strips = ceil(all_strips, ceil(all_strips, tile_threads)), row_tiles = ceil(all_strips, strips);
+  const int64_t strips = at::ceil_div(all_strips, at::ceil_div(all_strips, int64_t{tile_threads}));
+  const int64_t row_tiles = at::ceil_div(all_strips, strips);
   // With a column on both sides, what rounding may add, and whole packs at both ends.
   const double columns = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
   const int64_t pitch = padded(static_cast<int>(std::min(columns, static_cast<double>(source_width)))) + 1;
   const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {
-    const int64_t segments = ceil(target.height, rows);
-    return Parts{ceil(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
+    const int64_t segments = at::ceil_div(target.height, rows);
+    return Parts{at::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
   };
   int64_t rows = std::min(most_rows, target.height);
   while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
   const Parts parts = parts_of(rows);
   if (parts.count < enough_tiles / 2) return std::nullopt;
   core::LaunchShape shape = core::stride_launch(parts.count, 1);
-  shape.threads = static_cast<unsigned>(ceil(groups * strips, 32) * 32);
+  shape.threads = static_cast<unsigned>(at::round_up(groups * strips, int64_t{32}));
   shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   return Tiles{shape,
                parts,
