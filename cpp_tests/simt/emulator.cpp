@@ -469,7 +469,8 @@ void release(void* memory) {
   std::free(memory);
 }
 
-void run(const Launch& launch, const std::function<void()>& thread, int orders) {
+void run(const Launch& launch, const std::function<void()>& thread) {
+  constexpr int orders = 3;
   const uint64_t threads = volume(launch.block);
   if (threads < 1 || threads > 1024) throw Error("a block of " + std::to_string(threads) + " threads");
   if (volume(launch.grid) < 1 || launch.grid.x >= 1u << 31 || launch.grid.y > 65535 || launch.grid.z > 65535) {
@@ -479,20 +480,24 @@ void run(const Launch& launch, const std::function<void()>& thread, int orders) 
     throw Error("a block with more than 48 KiB of shared memory");
   }
   if (Grid::running) throw Error("a launch inside of a launch");
-  const Snapshot before = orders > 1 ? snapshot() : Snapshot();
+  const Snapshot before = snapshot();
   Snapshot first;
   for (int order = 0; order < orders; ++order) {
+    Launch again = launch;
+    // All, half and a third of the blocks.
+    if (launch.strides) again.grid.x = (launch.grid.x + order) / (order + 1);
     if (order > 0) restore(before);
-    Grid(launch, thread, order).run();
+    Grid(again, thread, order).run();
     if (order == 0) {
-      if (orders > 1) first = snapshot();
+      first = snapshot();
       continue;
     }
     const Snapshot now = snapshot();
     for (size_t i = 0; i < now.size(); ++i) {
       const auto [a, b] = std::mismatch(now[i].begin(), now[i].end(), first[i].begin());
       if (a == now[i].end()) continue;
-      throw Error("the result depends on the order in which threads run: byte " + std::to_string(a - now[i].begin()) +
+      throw Error("the result depends on the order in which threads run" +
+                  std::string(launch.strides ? ", or on the number of blocks" : "") + ": byte " + std::to_string(a - now[i].begin()) +
                   " of an allocation of " + std::to_string(now[i].size()));
     }
   }

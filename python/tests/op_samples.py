@@ -279,6 +279,10 @@ def forward_ops() -> list[OpEntry]:
     return [e for e in OPS if e.backward]
 
 
+def ops_with_bad_inputs() -> list[OpEntry]:
+    return [e for e in OPS if e.bad_inputs]
+
+
 # ---------------------------------------------------------------- helpers for entries
 
 

@@ -1,4 +1,4 @@
-"""Autocast: which dtype comes out, which gradients, and the same compiled as eager (fact 19)."""
+"""Autocast: which dtype comes out, which gradients, and the same compiled as eager."""
 
 import itertools
 
@@ -76,7 +76,7 @@ def test_layers_of_any_dtype_fit(entry: OpEntry, cast: torch.dtype) -> None:
 @over_autocast
 @over_ops()
 def test_compiled_is_eager(entry: OpEntry, cast: torch.dtype) -> None:
-    """Fact 19: the same dtypes, and so the same values, of outputs and gradients."""
+    """The same dtypes, and so the same values, of outputs and gradients."""
     torch._dynamo.reset()
     samples = [s for s in inputs_in_any_dtypes(entry, "cpu") if takes(entry, s, cast, "cpu")]
     for sample in samples[:3]:
@@ -148,4 +148,4 @@ def test_disabled_inside(entry: OpEntry) -> None:
 def test_float64_is_left_alone(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
     with torch.autocast("cpu", torch.bfloat16):
-        assert all(t.dtype in (torch.float64, torch.bfloat16) for t in outputs_of(entry.op(*sample.args)))
+        assert all(t.dtype == torch.float64 for t in outputs_of(entry.op(*sample.args)))

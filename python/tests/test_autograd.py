@@ -188,7 +188,7 @@ def test_opcheck_of_layouts(entry: OpEntry, name: str) -> None:
 
 @over_ops()
 def test_only_what_is_needed_is_saved(entry: OpEntry) -> None:
-    """Fact 17: a gradient that does not read an input does not keep it alive."""
+    """A gradient that does not read an input does not keep it alive."""
     name = entry.names("basic")[0]
     for wanted, read in entry.saved_for.items():
         sample = entry.sample(name)

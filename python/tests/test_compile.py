@@ -65,7 +65,7 @@ def test_one_graph_for_all_sizes(entry: OpEntry) -> None:
 @pytest.mark.capability("compile")
 @over_ops()
 def test_one_graph_for_all_sizes_of_vmap(entry: OpEntry) -> None:
-    """Fact 5: a batching rule that computes in int compiles again for every batch."""
+    """A batching rule that computes in int compiles again for every batch."""
     counter = CompileCounterWithBackend("aot_eager")
     f = entry.of_size(2).bind(entry.op)
     compiled = compile_once(vmap(f), counter)
@@ -110,7 +110,7 @@ def test_compiled_transforms(entry: OpEntry, transform: str) -> None:
 @pytest.mark.capability("compile")
 @over_ops()
 def test_unbacked_sizes(entry: OpEntry) -> None:
-    """Fact 18: how many rows a mask leaves is not known while compiling."""
+    """How many rows a mask leaves is not known while compiling."""
     f, with_rows = entry.of_size(2).bind(entry.op), entry.with_rows
 
     def of_some_rows(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -164,7 +164,7 @@ def test_compiled_autograd_is_eager(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("compiled autograd")
 @over_ops()
 def test_compiled_autograd_captures_once(entry: OpEntry) -> None:
-    """Fact 4: the formula is a function in the graph, of sizes that are not known when it is captured."""
+    """The formula is a function in the graph, of sizes that are not known when it is captured."""
     f = entry.of_size(2).bind(entry.op)
     expected = [outputs_and_gradients(f, entry.of_size(rows)) for rows in BATCHES]
     with recorded_compiled_autograd(compile_graph=True) as graphs:

@@ -104,6 +104,9 @@ def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], enviro
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capability: str) -> None:
     there = results_under(tmp_path, ATEN_CPU_CAPABILITY=capability)
+    if capability == "default" and torch.backends.cpu.get_cpu_capability() != "DEFAULT":
+        # Sums of other lengths round elsewhere: the variable does something.
+        assert not all(torch.equal(a, b) for name in here for a, b in zip(there[name], here[name], strict=True))
     for name, wanted in here.items():
         # A gradient sums many terms; 16-bit results may round to either side.
         for result, expected in zip(there[name], wanted, strict=True):

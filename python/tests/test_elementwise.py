@@ -222,7 +222,7 @@ def test_without_grad_mode_nothing_is_lost(entry: OpEntry) -> None:
 
 @over_entries
 def test_versions(entry: OpEntry) -> None:
-    """Fact 20: another op's gradient would be silently wrong."""
+    """Another op's gradient would be silently wrong."""
     x = torch.randn(4)
     for write in (in_place(entry), lambda t: into(entry)(torch.zeros(4), out=t), lambda t: into(entry)(t, out=t)):
         before = x._version

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_samples import OpEntry
+from op_samples import OpEntry, ops_with_bad_inputs
 from support import over_devices, over_ops
 from torch import Tensor
 
@@ -44,7 +44,7 @@ def first_line(error: BaseException) -> str:
 
 
 @over_devices
-@over_ops()
+@over_ops(ops_with_bad_inputs())
 def test_message(entry: OpEntry, device: str) -> None:
     for bad in entry.bad_inputs:
         args = tuple(a.to(device) if isinstance(a, Tensor) else a for a in bad.args())
@@ -56,7 +56,7 @@ def test_message(entry: OpEntry, device: str) -> None:
             assert first_line(error.value) == bad.message, bad.name
 
 
-@over_ops()
+@over_ops(ops_with_bad_inputs())
 def test_message_on_meta(entry: OpEntry) -> None:
     """One validation for all devices, so export and compile refuse what eager refuses."""
     for bad in entry.bad_inputs:
@@ -128,7 +128,7 @@ def test_undefined_and_missing_arguments(entry: OpEntry) -> None:
             entry.op(*args)
 
 
-@over_ops()
+@over_ops(ops_with_bad_inputs())
 def test_nothing_is_written_on_error(entry: OpEntry) -> None:
     for bad in entry.bad_inputs:
         args = bad.args()
@@ -139,7 +139,7 @@ def test_nothing_is_written_on_error(entry: OpEntry) -> None:
             assert torch.equal(a, b) if isinstance(a, Tensor) else a == b
 
 
-@over_ops()
+@over_ops(ops_with_bad_inputs())
 def test_error_in_one_call_leaves_the_next_alone(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
     expected = sample.bind(entry.op)(*sample.tensors)

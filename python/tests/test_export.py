@@ -34,7 +34,7 @@ class Vmapped(Call):
 
 
 class Masked(Call):
-    """How many rows there are is only known when it runs (fact 18)."""
+    """How many rows there are is only known when it runs."""
 
     def forward(self, mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.f(*(t[mask] if rows else t for t, rows in zip(tensors, self.with_rows, strict=True)))
@@ -141,7 +141,7 @@ def test_every_basic_sample(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("export")
 @over_ops()
 def test_vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
-    """Fact 5: a batching rule that computes in int fixes the size of the batch."""
+    """A batching rule that computes in int fixes the size of the batch."""
 
     def batch(size: int, rows: int) -> Sample:
         return entry.of_size(rows).map(lambda t: torch.stack([t * (i + 1) for i in range(size)]))
@@ -187,7 +187,7 @@ def test_bad_sizes_are_refused_while_exporting(entry: OpEntry) -> None:
 @pytest.mark.capability("AOTInductor")
 @over_ops()
 def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
-    """Fact 4: undefined tensors do not survive here, so an output that is left out is an empty one."""
+    """Undefined tensors do not survive here, so an output that is left out is an empty one."""
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     sample = entry.of_size(TRACED, torch.float32)

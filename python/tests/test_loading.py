@@ -1,4 +1,4 @@
-"""Loading: the library with and without the package, a second copy, another torch (fact 22)."""
+"""Loading: the library with and without the package, a second copy, another torch."""
 
 import re
 import shutil

@@ -132,6 +132,7 @@ def test_modules_pickle_and_copy(entry: OpEntry) -> None:
 @over_ops()
 def test_graph_is_copyable(entry: OpEntry) -> None:
     """Outputs that are part of a graph pickle their values, as torch's own do."""
-    sample = entry.sample(entry.names("basic")[0])
+    sample = entry.sample(entry.names("basic")[0]).requires_grad()
     out = entry.op(*sample.args)
+    assert all(t.grad_fn for t in outputs_of(out))
     assert_close(pickle.loads(pickle.dumps(out)), out)

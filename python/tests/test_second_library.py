@@ -275,7 +275,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
 
 
 def test_compiled_autograd_of_both_libraries() -> None:
-    """Fact 15: nodes of one name, with formulas of one name, in one graph and one after the other."""
+    """Nodes of one name, with formulas of one name, in one graph and one after the other."""
     feats = torch.rand(FEATS, dtype=torch.float64, requires_grad=True)
     points = torch.rand(POINTS, dtype=torch.float64, requires_grad=True)
     inputs = (feats, points)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from op_samples import DEVICES, FLOAT_DTYPES, OPS, OpEntry, computed, outputs_of
+from op_samples import FLOAT_DTYPES, OpEntry, Sample, computed, outputs_of
 from support import assert_close, assert_matches_reference, over_devices, over_dtypes, over_ops, over_samples
 
 TAGS = {"shape": ("basic", "shape"), "stride": ("stride",)}
@@ -16,21 +16,31 @@ TAGS = {"shape": ("basic", "shape"), "stride": ("stride",)}
 @over_dtypes()
 def test_against_float64(entry: OpEntry, dtype: torch.dtype, mixed: bool, device: str, tag: str) -> None:
     for name in entry.names(*TAGS[tag]):
-        sample = entry.sample(name, dtype, device, mixed)
-        before = [t.clone() for t in sample.tensors]
-        outputs = outputs_of(entry.op(*sample.args))
-        entry.assert_strides(sample, outputs)
-        arguments = dict(zip(entry.argument_names, sample.args, strict=True))
-        assert [t.dtype for t in outputs] == [arguments[like].dtype for like in entry.output_like], name
-        assert_matches_reference(entry, sample, computed(outputs))
-        for t, copy in zip(sample.tensors, before, strict=True):
-            assert torch.equal(t, copy), f"{name}: an input was written to"
+        check_against_float64(entry, entry.sample(name, dtype, device, mixed))
+
+
+@over_devices
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
+@over_samples("large")
+def test_large_against_float64(entry: OpEntry, name: str, dtype: torch.dtype, device: str) -> None:
+    check_against_float64(entry, entry.sample(name, dtype, device))
+
+
+def check_against_float64(entry: OpEntry, sample: Sample) -> None:
+    before = [t.clone() for t in sample.tensors]
+    outputs = outputs_of(entry.op(*sample.args))
+    entry.assert_strides(sample, outputs)
+    arguments = dict(zip(entry.argument_names, sample.args, strict=True))
+    assert [t.dtype for t in outputs] == [arguments[like].dtype for like in entry.output_like], sample.name
+    assert_matches_reference(entry, sample, computed(outputs))
+    for t, copy in zip(sample.tensors, before, strict=True):
+        assert torch.equal(t, copy), f"{sample.name}: an input was written to"
 
 
 @pytest.mark.capability("strides")
 @over_devices
 @over_samples("stride")
-def test_strides_change_no_bit(entry: OpEntry, name: str, device: str) -> None:
+def test_strides_change_no_value(entry: OpEntry, name: str, device: str) -> None:
     sample = entry.sample(name, torch.float64, device)
     dense = sample.map(lambda t: t.clone(memory_format=torch.contiguous_format))
     pairs = zip(sample.tensors, dense.tensors, strict=True)
@@ -91,7 +101,7 @@ def test_same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -
 @over_devices
 @over_samples("basic", "shape")
 def test_output_is_new_memory(entry: OpEntry, name: str, device: str) -> None:
-    """Fact 16: an output that is an input, or shares its memory, corrupts the graph silently."""
+    """An output that is an input, or shares its memory, corrupts the graph silently."""
     sample = entry.sample(name, torch.float32, device)
     for out in outputs_of(entry.op(*sample.args)):
         for t in sample.tensors:
@@ -107,8 +117,3 @@ def test_public_function_is_the_op(entry: OpEntry, name: str) -> None:
     for call, args in ((entry.function, sample.args), (entry.module(*sample.attributes), sample.tensors)):
         pairs = zip(outputs_of(call(*args)), outputs_of(entry.op(*sample.args)), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_the_table_runs_on_every_device() -> None:
-    assert OPS and DEVICES[0] == "cpu"
-    assert ("cuda" in DEVICES) == torch.cuda.is_available()

@@ -35,13 +35,11 @@ struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
   bool cooperative = false;  // all blocks at once, so that they can wait for each other
+  bool strides = false;      // over what the grid does not reach: it is repeated with fewer blocks
 };
 
-// How many orders a launch is run in; 1 for kernels that are meant to depend on it.
-constexpr int default_orders = 3;
-
 // `thread` is called once for each thread. Throws Error.
-void run(const Launch& launch, const std::function<void()>& thread, int orders = default_orders);
+void run(const Launch& launch, const std::function<void()>& thread);
 
 // Writes to the file that the environment names which kernels were launched.
 void record(const void* kernel);

@@ -113,6 +113,9 @@ _CASES: dict[str, tuple[tuple[int, ...], Size, str, tuple[float | None, float | 
     "no_channels": ((2, 0, 4, 5), (8, 3), "align_corners", (None, None)),
 }
 
+# On a GPU planes of the first go through shared memory; those of the second, by their widths, do not.
+_LARGE = {"tiles": ((1, 5, 560, 264), (1120, 528)), "planes": ((1, 5, 530, 265), (1060, 530))}
+
 
 def _channels_last(t: Tensor) -> Tensor:
     return t.contiguous(memory_format=torch.channels_last)
@@ -148,6 +151,8 @@ def _specs(backward: bool) -> Iterator[Spec]:
     )
     for name, case in _CASES.items():
         yield Spec(name, args(*case))
+    for name, (shape, size) in _LARGE.items():
+        yield Spec(name, args(shape, size, "half_pixel", (None, None)), "large")
     for layout in LAYOUTS:
         yield Spec(layout, args((3, 8, 4, 5), (7, 4), "half_pixel", (None, None)), "stride", (layout,))
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stands for src/core/launch.cuh: the launch runs in the emulator.
+// Stands for src/core/launch.cuh: the launch runs in the emulator. All kernels stride over what their grid does not reach.
 
 #include <c10/core/Device.h>
 
@@ -12,7 +12,11 @@ namespace cppcuda::core {
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, c10::Device, std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  simt::launch(kernel, {.grid = dim3(shape.blocks), .block = dim3(shape.threads), .shared_bytes = shape.shared_bytes},
+  simt::launch(kernel,
+               {.grid = dim3(shape.blocks),
+                .block = dim3(shape.threads),
+                .shared_bytes = shape.shared_bytes,
+                .strides = true},
                params...);
 }
 
