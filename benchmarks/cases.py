@@ -279,3 +279,5 @@ def gpu_cases(tiny: bool = False) -> Iterator[Case]:
         yield _without_compile(activation("sigmoid", mode, elements, dtype="bfloat16", **gpu))
         yield _without_compile(upsample(mode, "channels_last", images, dtype="bfloat16", **gpu))
         yield _without_compile(activation("sigmoid", mode, elements, dtype="float16", **gpu))
+        yield _without_compile(of_features(mode, 4))
+        yield _without_compile(of_features(mode, 33))

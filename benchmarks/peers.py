@@ -71,10 +71,6 @@ def _weights(points: Tensor, dtype: torch.dtype) -> Tensor:
     return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1).to(dtype)
 
 
-def trilinear_sum(feats: Tensor, points: Tensor) -> Tensor:
-    return (_weights(points, feats.dtype).unsqueeze(-1) * feats).sum(1)
-
-
 def trilinear_bmm(feats: Tensor, points: Tensor) -> Tensor:
     return torch.bmm(_weights(points, feats.dtype).unsqueeze(1), feats).squeeze(1)
 

@@ -37,7 +37,7 @@ class Stream:
         self.reads, self.writes = mix.numerator, mix.denominator
         self.blocks = max(1, (read + written) // ((self.reads + self.writes) * LINE))
         self.bytes = self.blocks * (self.reads + self.writes) * LINE
-        self.source = torch.ones(self.blocks * self.reads * LINE // 8, dtype=torch.int64)
+        self.source = torch.arange(self.blocks * self.reads * LINE // 8)
         self.target = torch.zeros(self.blocks * self.writes * LINE // 8, dtype=torch.int64)
 
     def call(self, ahead: int, threads: int) -> Callable[[], None]:
@@ -51,3 +51,11 @@ class Stream:
             ahead,
             threads,
         )
+
+    def check(self, threads: int) -> None:
+        """Whether it reads and writes all that it says."""
+        self.target.fill_(-1)
+        self.call(PREFETCH[-1], threads)()
+        sums = self.source.view(self.blocks, self.reads, -1).sum(1, keepdim=True)
+        if not torch.equal(self.target.view(self.blocks, self.writes, -1), sums.expand(-1, self.writes, -1)):
+            raise AssertionError("stream.cpp does not read and write what it should")

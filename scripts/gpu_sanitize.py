@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A short run of the CUDA kernels, but for those of 64-bit positions, for compute-sanitizer, which scripts/gpu_check calls.
+"""A short run of the CUDA kernels, but those of 64-bit positions, for compute-sanitizer. scripts/gpu_check calls it.
 
     scripts/gpu_sanitize.py            must show no error
     scripts/gpu_sanitize.py --planted  reads past the end of an allocation, which must be found

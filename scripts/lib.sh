@@ -7,10 +7,14 @@
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+START_FOLDER=$PWD
 cd "$ROOT"
 NEWEST_TORCH=2.15.0
 # shellcheck disable=SC2034  # the scripts that source this use it
 ONNX_PACKAGES=(onnx onnxruntime onnxscript)
+
+# A path that the caller named, from the caller's folder.
+absolute() { (cd "$START_FOLDER" && realpath -m "$1"); }
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() {
@@ -125,7 +129,8 @@ torch = Path(importlib.util.find_spec("torch").origin).parent
 exec((torch / "version.py").read_text(), scope)
 cuda = str(scope["cuda"] or "")
 major = cuda.split(".")[0]
-candidates = [os.environ.get("CUDACXX"), torch.parent / f"nvidia/cu{major}/bin/nvcc", shutil.which("nvcc"),
+candidates = [os.environ.get("CUDACXX"), torch.parent / f"nvidia/cu{major}/bin/nvcc",
+              Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin/nvcc"), shutil.which("nvcc"),
               "/usr/local/cuda/bin/nvcc"]
 
 def fits(nvcc: object) -> bool:

@@ -497,8 +497,8 @@ void run(const Launch& launch, const std::function<void()>& thread) {
       const auto [a, b] = std::mismatch(now[i].begin(), now[i].end(), first[i].begin());
       if (a == now[i].end()) continue;
       throw Error("the result depends on the order in which threads run" +
-                  std::string(launch.strides ? ", or on the number of blocks" : "") + ": byte " + std::to_string(a - now[i].begin()) +
-                  " of an allocation of " + std::to_string(now[i].size()));
+                  std::string(launch.strides ? ", or on the number of blocks" : "") + ": byte " +
+                  std::to_string(a - now[i].begin()) + " of an allocation of " + std::to_string(now[i].size()));
     }
   }
 }

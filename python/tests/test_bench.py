@@ -114,12 +114,80 @@ def test_every_target_has_cases(device: str) -> None:
 
 def test_target_counts_by_its_worst_case() -> None:
     target = next(t for t in targets.TARGETS["cpu"] if t.text == "sigmoid, any smaller size")
-    rows = [case.key | {"contestants": {}} for case in bench.cases() if target.selects(case.key)]
-    for i, row in enumerate(rows):
-        calm = {"ratio": 2.0 - 0.1 * i, "kept_though_preempted": 0}
-        row["contestants"] = {"cppcuda": calm, "torch.sigmoid": calm}
-    (result,) = targets.evaluate(rows, "cpu")
-    assert result["case"] == rows[-1]["name"] and result["holds"] == (result["measured"] >= 1)
+    keys = [case.key for case in bench.cases() if target.selects(case.key)]
+
+    def evaluated(ratios: list[float]) -> tuple[dict[str, Any], str]:
+        rows = []
+        for key, ratio in zip(keys, ratios, strict=False):
+            calm = {"ratio": ratio, "kept_though_preempted": 0}
+            rows.append(key | {"contestants": {"cppcuda": calm, "torch.sigmoid": calm}})
+        (result,) = targets.evaluate(rows, keys, "cpu")
+        return result, *bench.target_lines([result])
+
+    most, worst = [2.0] * (len(keys) - 1), keys[-1]["name"]
+    result, line = evaluated([*most, 1.0])
+    assert result["holds"] and result["case"] == worst and "holds" in line
+    result, line = evaluated([*most, 0.99])
+    assert not result["holds"] and result["measured"] == 0.99 and result["case"] == worst and "MISSED" in line
+    result, line = evaluated(most)
+    assert not result["holds"] and "not all measured" in line
+    result, line = evaluated([])
+    assert not result["holds"] and "not measured" in line
+
+
+MOVED = [
+    case
+    for case in bench.gpu_cases(tiny=True)
+    if case.op != "lltm_cell"  # there the bytes are those of the pointwise part
+]
+
+
+@pytest.mark.parametrize("case", MOVED, ids=lambda case: case.name)
+def test_bytes_are_those_of_the_tensors(case: bench.Case) -> None:
+    inputs = case.inputs(torch.device("cpu"))
+    size_of = lambda tensors: sum(t.nbytes for t in tensors)  # noqa: E731
+    out = size_of(bench.as_tuple(case.contestants["cppcuda"].call(*inputs)))
+    if case.mode == "forward":
+        assert case.bytes == (size_of(inputs), out)
+    else:
+        read = out if case.op == "upsample_bilinear2d" else out + size_of(inputs)  # it is linear
+        assert case.bytes == (read, size_of(inputs))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_stream_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """The stream moves whole lines, or blocks, and so a little more or less than the operator."""
+    bytes_of = (3 * 10**6 + 50, 10**6 + 7)
+    contestants = {"cppcuda": bench.Contestant(torch.sin)}
+    regime = targets.GPU_TIME if device == "cuda" else "default"
+    case = bench.Case("sin", "forward", "8", 8, lambda device: (), contestants, bytes=bytes_of, regime=regime)
+    moved = []
+
+    def measure(calls: dict[str, Any], **kwargs: Any) -> dict[str, timing.Samples]:
+        return {name: samples(1, 1, 1) for name in calls}
+
+    if device == "cuda":
+        gpu_timing = pytest.importorskip("gpu_timing", exc_type=ImportError)
+        stream = gpu_timing.Stream(*gpu_timing.mix(*bytes_of), sum(bytes_of), 1, torch.device("cpu"))
+        monkeypatch.setattr(gpu_timing, "stream_of", lambda *args: stream)
+        monkeypatch.setattr(gpu_timing, "measure", measure)
+        moved.append(stream.bytes)
+    else:
+        monkeypatch.setattr(bench, "caches", dict)
+        monkeypatch.setattr(bench, "measure", measure)
+        moved.append(bench.Stream(*bytes_of).bytes)
+    options = bench.argparse.Namespace(device=device, rounds=1, budget=0)
+    result = bench.measured(case, {"cppcuda": [torch.sin]}, torch.device("cpu"), options)
+    assert result[targets.STREAM].seconds == [sum(bytes_of) / moved[0]] * 3
+    assert moved[0] != sum(bytes_of) and abs(moved[0] / sum(bytes_of) - 1) < 0.05
+
+
+def test_stream_reads_and_writes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = bench.Stream(300_000, 100_000)
+    stream.check(2)
+    monkeypatch.setattr(stream, "call", lambda ahead, threads: lambda: None)
+    with pytest.raises(AssertionError, match="stream"):
+        stream.check(2)
 
 
 def test_pictures(tmp_path: Path) -> None:
@@ -156,8 +224,9 @@ def test_run(tmp_path: Path) -> None:
         assert row["contestants"]["eager"]["ratio"] > 0 and len(row["contestants"]["cppcuda"]["samples"]) == 1
     assert "ratio" not in rows["lltm_cell both 16/32/128 float32 default"]["contestants"]["nn.LSTMCell"]
     assert {"cpu", "caches", "transparent_hugepage", "cpu_capability", "torch", "commit"} <= set(result["machine"])
-    (target,) = result["targets"]
-    assert target["target"] in done.stdout and target["holds"] == (target["measured"] >= target["at_least"])
+    eager, compiled = result["targets"]
+    assert eager["target"] in done.stdout and eager["holds"] == (eager["measured"] >= eager["at_least"])
+    assert compiled["against"] == "torch.compile" and "not measured" in done.stdout
 
 
 def test_gpu_cases(tmp_path: Path) -> None:

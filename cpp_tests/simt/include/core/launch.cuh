@@ -12,12 +12,10 @@ namespace cppcuda::core {
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, c10::Device, std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  simt::launch(kernel,
-               {.grid = dim3(shape.blocks),
-                .block = dim3(shape.threads),
-                .shared_bytes = shape.shared_bytes,
-                .strides = true},
-               params...);
+  simt::launch(
+      kernel,
+      {.grid = dim3(shape.blocks), .block = dim3(shape.threads), .shared_bytes = shape.shared_bytes, .strides = true},
+      params...);
 }
 
 }  // namespace cppcuda::core
