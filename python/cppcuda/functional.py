@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
@@ -183,7 +184,7 @@ def _upsample_to(input: Tensor, height: Tensor, width: Tensor, mode: str) -> Ten
 @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
 def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Tensor:
     if input.dim() != 4:
-        raise ValueError(f"upsample_bilinear2d: input must be [N, C, H, W], got {list(input.shape)}")
+        raise RuntimeError(f"upsample_bilinear2d: input must be [N, C, H, W], got {list(input.shape)}")
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
     size = [_scaled(input.size(2), scale_h), _scaled(input.size(3), scale_w)]
@@ -240,6 +241,15 @@ def upsample_bilinear2d(
     The method is bilinear interpolation as the operator "Resize" of the ONNX specification defines it (mode "linear");
     gathering in backward is the transpose of the interpolation matrices, which have two entries per row.
     """
+    if has_torch_function_unary(input):  # torch.fx's tensors, among others, have no sizes that could be looked at
+        return handle_torch_function(
+            upsample_bilinear2d,
+            (input,),
+            input,
+            size=size,
+            scale_factor=scale_factor,
+            coordinate_transformation_mode=coordinate_transformation_mode,
+        )
     if (size is None) == (scale_factor is None):
         raise ValueError("upsample_bilinear2d: exactly one of size and scale_factor must be given")
     if size is not None:

@@ -1,10 +1,21 @@
 """Elementwise ops: in place and into an existing tensor, layouts, both ends of the range of each dtype."""
 
+import os
+
 import cppcuda
 import pytest
 import torch
 from op_samples import FLOAT_DTYPES, LAYOUTS, OpEntry, forward_ops
-from support import allocated_bytes, assert_close, kernel_calls, over_devices, over_ops, over_samples, profiled
+from support import (
+    allocated_bytes,
+    assert_close,
+    kernel_calls,
+    over_devices,
+    over_ops,
+    over_samples,
+    profiled,
+    run_python,
+)
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -70,6 +81,42 @@ def test_functions_return_what_they_wrote_to(entry: OpEntry) -> None:
     out = torch.empty(5)
     assert function(x, out=out) is out and torch.equal(out, entry.op(x))
     assert function_(x) is x and torch.equal(x, out)
+
+
+def test_memory_that_is_not_aligned_to_its_elements() -> None:
+    """As a file's may be, behind a header; also when results are written past the caches."""
+    code = """
+import torch, cppcuda
+for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+    for offset in (1, 2, 3, 4, 7):
+        memory = bytearray(1000 * dtype.itemsize + 8)
+        x = torch.frombuffer(memory, dtype=dtype, offset=offset, count=1000)
+        for name in ("sigmoid", "quick_gelu"):
+            f, f_ = (getattr(cppcuda.functional, n) for n in (name, name + "_"))
+            source = torch.randn(1000, dtype=dtype)
+            expected = f(source)
+            assert torch.equal(f(source, out=x), expected)
+            x.copy_(source)
+            assert torch.equal(f(x), expected) and torch.equal(f_(x), expected)
+"""
+    for limit in (0, 1 << 60):
+        run_python(code, env={**os.environ, "CPPCUDA_STREAM_BYTES": str(limit)})
+
+
+@over_entries
+def test_negative_bit(entry: OpEntry) -> None:
+    x = torch.randn(2, 5, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    expected, out = entry.op(x.clone()), torch.empty(2, 5)
+    assert torch.equal(entry.op(x), expected)
+    into(entry)(x, out=out)
+    assert torch.equal(out, expected)
+    into(entry)(x.clone(), out=x)
+    assert torch.equal(x, expected) and x.is_neg()
+    x.copy_(torch.randn(2, 5))
+    expected = entry.op(x.clone())
+    in_place(entry)(x)
+    assert torch.equal(x, expected)
 
 
 @over_entries
@@ -196,8 +243,9 @@ def test_a_lost_gradient_is_an_error(entry: OpEntry) -> None:
     assert error_of(in_place(entry), leaf * 2) == own
     assert error_of(into(entry), leaf, out=x.clone()) == message(op, "input", "out", "input")
     assert error_of(into(entry), x, out=leaf) == message(op, "out", "out", "input")
-    for transform in (torch.func.grad, lambda f: lambda t: torch.func.jvp(f, (t,), (t,))):
-        assert error_of(transform(lambda t: in_place(entry)(t.clone())), x) == own
+    assert error_of(torch.func.grad(lambda t: in_place(entry)(t.clone())), x) == own
+    own = f"{op}_: self has a tangent, which a call that writes to self loses; call {op}(self) instead"
+    assert error_of(lambda t: torch.func.jvp(lambda t: in_place(entry)(t.clone()), (t,), (t,)), x) == own
     with torch.autograd.forward_ad.dual_level():
         assert error_of(in_place(entry), torch.autograd.forward_ad.make_dual(x, x)) == own
     assert leaf._version == 0 and x._version == 0
@@ -283,6 +331,7 @@ def test_overlaps(entry: OpEntry) -> None:
     message = "must not have elements that share memory, got strides [0, 1]"
     assert error_of(call, torch.randn(2, 3), out=expanded) == f"{op}: out {message}"
     assert error_of(in_place(entry), expanded) == f"{op}_: self {message}"
+    assert error_of(in_place(entry), torch.zeros(3, device="meta").expand(2, 3)) == f"{op}_: self {message}"
     assert torch.equal(flat, before[0]) and torch.equal(square, before[1])
 
     disjoint = [

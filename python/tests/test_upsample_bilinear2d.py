@@ -490,10 +490,39 @@ def test_errors_of_the_input() -> None:
     assert str(error.value).splitlines()[0] == expected
     with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: input must be \[N, C, H, W\], got \[3, 4, 5\]"):
         upsample_bilinear2d(image(3, 4, 5), 8)
-    with pytest.raises(ValueError, match=r"^upsample_bilinear2d: input must be \[N, C, H, W\], got \[3, 4, 5\]"):
+    with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: input must be \[N, C, H, W\], got \[3, 4, 5\]"):
         upsample_bilinear2d(image(3, 4, 5), scale_factor=2)
     with pytest.raises(RuntimeError, match=r"^upsample_bilinear2d: scale_h must be positive and finite, got nan"):
         forward(image(1, 1, 2, 2), [3, 3], "half_pixel", float("nan"), None)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_unbacked_channels(layout: torch.memory_format) -> None:
+    """How many channels a mask leaves is not known while compiling."""
+
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return upsample_bilinear2d(x[:, mask], (5, 5))
+
+    x, mask = image(2, 3, 6, 8).to(memory_format=layout), torch.tensor([True, False, True])
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(Masked(), fullgraph=True)
+        exported = export(Masked(), (x, mask)).module()
+    for kept in (mask, ~mask, mask & False):
+        expected = Masked()(x, kept)
+        assert expected.shape == (2, int(kept.sum()), 5, 5)
+        for f in (compiled, exported):
+            assert torch.equal(f(x, kept), expected)
+
+
+def test_symbolic_trace() -> None:
+    x = image(1, 2, 3, 4)
+    traced = torch.fx.symbolic_trace(nn.Sequential(UpsampleBilinear2d(scale_factor=2)))
+    assert torch.equal(traced(x), upsample_bilinear2d(x, scale_factor=2))
+    traced = torch.fx.symbolic_trace(lambda x, y: upsample_bilinear2d(x, y.shape[-2:]))
+    y = image(1, 2, 7, 5)
+    assert torch.equal(traced(x, y), upsample_bilinear2d(x, (7, 5)))
 
 
 def test_module() -> None:

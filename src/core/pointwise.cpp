@@ -67,23 +67,28 @@ void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
   }
 }
 
-void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs tensors) {
-  const Tensor& in = tensors.begin()->get();
+void check_writable(const c10::FunctionSchema& schema, TensorRefs tensors) {
   const Tensor& out = (tensors.end() - 1)->get();
   TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
               schema.arguments().back().name(), " must not have elements that share memory, got strides ",
-              out.strides());
+              out.sym_strides());
+}
+
+void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs tensors) {
+  const Tensor& in = tensors.begin()->get();
+  const Tensor& out = (tensors.end() - 1)->get();
   TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", schema.arguments().back().name(),
               " must be ", schema.arguments().front().name(), " itself or share no memory with it, got an overlap");
 }
 
-void refuse_gradient(const c10::FunctionSchema& schema, size_t lost) {
+void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode) {
   const auto& arguments = schema.arguments();
   std::string functional = op_name(schema);
   if (functional.back() == '_') functional.pop_back();
   TORCH_CHECK(false, op_name(schema), ": ", arguments[lost].name(),
-              " requires a gradient, which a call that writes to ", arguments.back().name(), " loses; call ",
-              functional, "(", arguments.front().name(), ") instead, or this one under torch.no_grad()");
+              forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
+              arguments.back().name(), " loses; call ", functional, "(", arguments.front().name(), ") instead",
+              forward_mode ? "" : ", or this one under torch.no_grad()");
 }
 
 }  // namespace cppcuda::core

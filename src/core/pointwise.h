@@ -23,8 +23,10 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 // Throws unless all are dense floating tensors of the first one's device, dtype and shape.
 void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors);
 
-// Throws when two elements of `out`, the last argument, share memory, or when it and the other argument overlap without
-// being the same.
+// Throws when two elements of the last argument, which is written to, share memory.
+void check_writable(const c10::FunctionSchema& schema, TensorRefs tensors);
+
+// Throws when the last argument and the other one overlap without being the same.
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs tensors);
 
 // Whether memory can be walked through as if all tensors had one dim: the same strides, no gaps.
@@ -61,6 +63,7 @@ struct Pointwise<TheOp, void(Tensors...)> {
   template <class Loop>
   static void run(Tensors... tensors) {
     check_pointwise(TheOp::schema(), {tensors...});
+    check_writable(TheOp::schema(), {tensors...});
     check_no_overlap(TheOp::schema(), {tensors...});
     const auto all = std::tie(tensors...);
     Loop::run(std::get<sizeof...(Tensors) - 1>(all), std::get<0>(all));

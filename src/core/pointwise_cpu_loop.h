@@ -24,6 +24,8 @@ struct PointwiseLoop {
     const T* in[inputs];
     for (int input = 0; input < inputs; ++input) in[input] = reinterpret_cast<const T*>(data[input + 1]);
     T* out = reinterpret_cast<T*>(data[0]);
+    // A caller's memory may begin anywhere; such stores want whole registers of elements.
+    stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
     stream ? dense<true>(out, in, n) : dense<false>(out, in, n);
   }
 

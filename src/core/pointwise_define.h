@@ -3,6 +3,7 @@
 // Registration of elementwise ops, everything but the CPU and CUDA kernels and the derivatives.
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <limits>
@@ -33,7 +34,7 @@ void define_pointwise(torch::Library& library, const char* schema) {
 }
 
 // Throws because `lost`, which needs a gradient, is an argument of an op that writes to another one.
-[[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost);
+[[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
 
 // The kernels of an op that writes to its last argument what Functional returns for the first one. It is for inference:
 // it takes part in no gradient, so a call that would lose one is an error.
@@ -42,13 +43,17 @@ struct WritingKernels;
 
 template <class TheOp, class Functional, class... Tensors>
 struct WritingKernels<TheOp, Functional, void(Tensors...)> {
-  static void check(Tensors... tensors) { check_pointwise(TheOp::schema(), {tensors...}); }
+  static void check(Tensors... tensors) {
+    check_pointwise(TheOp::schema(), {tensors...});
+    check_writable(TheOp::schema(), {tensors...});
+  }
 
   static void autograd(c10::DispatchKeySet keys, Tensors... tensors) {
     const std::array<Tensor, sizeof...(Tensors)> all{tensors...};
     for (size_t i = 0; i < all.size(); ++i) {
-      const bool lost = torch::autograd::compute_requires_grad(all[i]) || torch::autograd::isFwGradDefined(all[i]);
-      if (lost) refuse_gradient(TheOp::schema(), i);
+      const bool forward_mode = torch::autograd::isFwGradDefined(all[i]);
+      const bool lost = forward_mode || torch::autograd::compute_requires_grad(all[i]);
+      if (lost) refuse_gradient(TheOp::schema(), i, forward_mode);
     }
     const at::AutoDispatchBelowAutograd below;
     TheOp::redispatch(keys & c10::after_autograd_keyset, tensors...);
@@ -77,6 +82,12 @@ struct WritingKernels<TheOp, Functional, void(Tensors...)> {
                 ", which one tensor cannot hold; use the functional form");
     const c10::SymInt batch = level.batch_size(all);
     TheOp::call(level.unwrap(tensors, batch)...);
+  }
+
+  // Of a tensor that is a view with the negative bit, whose memory holds other values.
+  static void negative(Tensors... tensors) {
+    check(tensors...);
+    written(tensors...).copy_(Functional::call(std::get<0>(std::tie(tensors...))));
   }
 
   static void functionalize(Tensors... tensors) {
@@ -113,6 +124,7 @@ void define_writing(torch::Library& library, const char* schema) {
   impl(DispatchKey::Autograd, TORCH_FN(Kernels::autograd));
   impl(DispatchKey::ADInplaceOrView, TORCH_FN(Kernels::bump_version));
   impl(DispatchKey::FuncTorchBatched, TORCH_FN(Kernels::vmap));
+  impl(DispatchKey::Negative, TORCH_FN(Kernels::negative));
   impl(DispatchKey::Functionalize, TORCH_FN(Kernels::functionalize));
   library.impl(TheOp::name, torch::dispatch(DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));

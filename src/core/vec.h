@@ -460,7 +460,7 @@ CPPCUDA_INLINE void for_groups(int64_t n, F f) {
   if (i < n) f(i, one, n - i);
 }
 
-// out[i] = f(i, count) for each register full of n values. Stream: past the caches.
+// out[i] = f(i, count) for each register full of n values. Stream: past the caches, of memory aligned to its elements.
 template <class V, bool Stream, class T, class F>
 CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
   int64_t i = 0;

@@ -15,12 +15,16 @@ inline std::optional<Mode> find_mode(std::string_view name) {
   return std::nullopt;
 }
 
-// As Tensor::suggest_memory_format, but without asking whether N is 0, which nobody knows of an unbacked size.
+// As Tensor::suggest_memory_format, but that sizes of 0 count as 1: of an unbacked N or C nobody knows whether it is 0.
 inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
-  c10::SymDimVector sizes(tensor.sym_sizes());
-  sizes[0] = 1;
-  return c10::is_channels_last_strides_2d<c10::SymInt>(sizes, tensor.sym_strides()) ? at::MemoryFormat::ChannelsLast
-                                                                                    : at::MemoryFormat::Contiguous;
+  const auto sizes = tensor.sym_sizes(), strides = tensor.sym_strides();
+  c10::SymInt least = 1;  // an expanded C is no channels_last
+  for (const int64_t d : {1, 3, 2, 0}) {
+    if (TORCH_GUARD_OR_FALSE(strides[d].sym_lt(least))) return at::MemoryFormat::Contiguous;
+    if (d == 0 && TORCH_GUARD_OR_FALSE(least.sym_eq(strides[1]))) return at::MemoryFormat::Contiguous;
+    least = strides[d] * sizes[d].max(1);
+  }
+  return at::MemoryFormat::ChannelsLast;
 }
 
 // tensor [N, C, H, W] -> [N, C, *size], in the tensor's memory format
