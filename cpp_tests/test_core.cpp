@@ -153,7 +153,7 @@ TEST(Op, TypesDifferByName) {
   EXPECT_NE(error_of([] { core::Op<"no::such_op", Tensor(const Tensor&)>::call(at::ones({1})); }), "no error");
 }
 
-// ---- output.h, pack.h, dtype.h, autograd.h: the small pieces
+// ---- output.h, width.h, dtype.h, autograd.h: the small pieces
 
 TEST(Output, IsAllocatedContiguous) {
   const Tensor like = at::empty({3, 2}, at::kHalf).t();

@@ -5,7 +5,7 @@
 //
 // The target is there where Google Benchmark is (apt-get install libbenchmark-dev).
 //
-// Every benchmark is run 200 times for 2 ms, in random order; the last lines are ratios of medians. Names: "grad" is a
+// Every benchmark is run 20 times for 50 ms, in random order; the last lines are ratios of medians. Names: "grad" is a
 // call as it is, with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and
 // InferenceMode.
 
