@@ -78,6 +78,15 @@ TEST(Checker, SizesForOutputs) {
   }
 }
 
+TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
+  for (const char* pattern : {"[N, HW]", "[N, F - 1]", "[N, 2*F]", "[N, f]"}) {
+    EXPECT_NE(shapes({{{4, 5}, pattern}}).find(pattern), std::string::npos) << pattern;
+  }
+  core::Checker check("op");
+  check.shape("a", at::empty({4}, at::kMeta), "[N]");
+  EXPECT_NE(error_of([&] { check.sizes("[N, G]"); }).find("no size is known of G"), std::string::npos);
+}
+
 TEST(Checker, FloatingTensors) {
   const core::Checker check("op");
   for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {

@@ -38,6 +38,12 @@ apt_install() {
 setup_python() {
   command -v c++ > /dev/null || apt_install g++ || fail "no C++ compiler: install g++"
   local base=${CPPCUDA_PYTHON:-} venv=.venv made_from
+  # An environment that was made from an interpreter stays, where nothing else is asked for.
+  made_from=$(cat "$venv/made-from" 2> /dev/null) || true
+  if [ -z "$base${CPPCUDA_TORCH:-}" ] && [ "${made_from#/}" != "$made_from" ] && [ -x "$made_from" ]; then
+    say "$venv: of $made_from (remove the folder to have another one)"
+    base=$made_from
+  fi
   if [ -n "$base" ]; then
     base=$(command -v "$base") || fail "CPPCUDA_PYTHON=$CPPCUDA_PYTHON was not found"
     export CPPCUDA_PYTHON=$base

@@ -48,7 +48,8 @@ def main() -> int:
     if options.write:
         README.write_text(before + BEGIN + printed + END + after)
     elif options.check and there != printed:
-        print(f"the README's support matrix is not the one that the tests found:\n{printed}", file=sys.stderr)
+        hint = "scripts/support_matrix.py FILE --write"
+        print(f"the README's support matrix is not the one that the tests found ({hint}):\n{printed}", file=sys.stderr)
         return 1
     else:
         print(printed, end="")

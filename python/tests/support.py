@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from op_samples import DEVICES, FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, computed
 from torch import Tensor
+from torch._dynamo import compiled_autograd
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -108,6 +113,38 @@ def profiled(f: Callable[[], Any], **kwargs: Any) -> profile:
 def allocated_bytes(f: Callable[[], Any]) -> int:
     prof = profiled(f, profile_memory=True)
     return sum(max(event.self_cpu_memory_usage, 0) for event in prof.key_averages())
+
+
+def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
+    """Of each tensor, the dims in which two sizes of a sample differ."""
+    pairs = zip(a.tensors, b.tensors, strict=True)
+    return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in pairs]
+
+
+@contextmanager
+def recorded_compiled_autograd(
+    compile_graph: Callable[[torch.fx.GraphModule], Callable[..., Any]] = lambda graph: graph,
+) -> Iterator[list[torch.fx.GraphModule]]:
+    """Compiled autograd with every graph that it captures; they run as captured, or compiled (slow)."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule) -> Callable[..., Any]:
+        graphs.append(graph)
+        return compile_graph(graph)
+
+    compiled_autograd.reset()
+    with compiled_autograd._enable(compiler):
+        yield graphs
+
+
+def load_script(path: Path) -> ModuleType:
+    """A file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_python(script: str, *args: object, **kwargs: Any) -> Any:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support import load_script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "count_instructions.py"
 if not SCRIPT.is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("count_instructions", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-counts = load_script()
+counts = load_script(SCRIPT)
 
 
 def loop(instructions: int, name: str = "a/forward") -> object:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from op_samples import OpEntry, Sample, forward_ops
-from support import assert_close, over_ops, over_samples, scalar
+from support import assert_close, differing_dims, over_ops, over_samples, scalar
 from torch import Tensor, nn
 from torch.export import Dim, export
 
@@ -65,10 +65,7 @@ class GradientsThroughGradients(Call):
 def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
     """One dim, in the places where two sizes of a sample differ."""
     rows = Dim("rows", min=2, max=1 << 40)
-    return tuple(
-        {d: rows for d in range(a.dim()) if a.shape[d] != b.shape[d]}
-        for a, b in zip(small.tensors, large.tensors, strict=True)
-    )
+    return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small, large))
 
 
 def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -> torch.export.ExportedProgram:
@@ -149,11 +146,8 @@ def test_vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     sample = batch(4, TRACED)
     module = Vmapped(entry, entry.of_size(TRACED))
     rows, size = Dim("rows", min=2, max=1 << 20), Dim("size", min=2, max=1 << 20)
-    larger = entry.of_size(TRACED + 1).tensors
-    shapes = tuple(
-        {0: size, **{d + 1: rows for d in range(a.dim()) if a.shape[d] != b.shape[d]}}
-        for a, b in zip(entry.of_size(TRACED).tensors, larger, strict=True)
-    )
+    with_rows = differing_dims(entry.of_size(TRACED), entry.of_size(TRACED + 1))
+    shapes = tuple({0: size, **{d + 1: rows for d in dims}} for dims in with_rows)
     program = exported(module, sample, dynamic_shapes=(shapes,))
     # torch 2.11 does not save its own vmap's bookkeeping, which decomposing drops.
     loaded = saved_and_loaded(program.run_decompositions({}))

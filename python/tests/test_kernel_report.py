@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import cppcuda
 import pytest
+from support import load_script
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kernel_report.py"
 if not SCRIPT.is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kernel_report", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kernel_report"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-report = load_script()
+report = load_script(SCRIPT)
 
 
 def code_of(text: str) -> list:

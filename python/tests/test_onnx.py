@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from op_samples import OpEntry, Sample, forward_ops, outputs_of
-from support import assert_close, over_ops, over_samples
+from support import assert_close, differing_dims, over_ops, over_samples
 from torch import Tensor, nn
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -59,10 +59,7 @@ def test_same_numbers(entry: OpEntry, name: str) -> None:
 def test_dynamic_rows(entry: OpEntry) -> None:
     sample, more = entry.of_size(6, torch.float32), entry.of_size(7)
     rows = torch.export.Dim("rows", min=2, max=1 << 20)
-    shapes = tuple(
-        {d: rows for d in range(a.dim()) if a.shape[d] != b.shape[d]}
-        for a, b in zip(sample.tensors, more.tensors, strict=True)
-    )
+    shapes = tuple(dict.fromkeys(dims, rows) for dims in differing_dims(sample, more))
     model = session(sample.bind(entry.op), sample, (shapes,))
     for size in (2, 11):
         other = entry.of_size(size, torch.float32)

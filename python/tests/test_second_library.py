@@ -9,14 +9,13 @@ CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
+from support import recorded_compiled_autograd
 from torch import Tensor
-from torch._dynamo import compiled_autograd
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
@@ -223,24 +222,15 @@ def test_compile(case: Case) -> None:
         assert_same(outputs_and_gradients(compiled, inputs), outputs_and_gradients(case.function, inputs))
 
 
-@contextmanager
-def recorded_compiled_autograd() -> Iterator[list[torch.fx.GraphModule]]:
-    graphs: list[torch.fx.GraphModule] = []
-
-    def compiler(graph: torch.fx.GraphModule) -> Callable[..., object]:
-        graphs.append(graph)
-        return torch.compile(graph, fullgraph=True, dynamic=True, backend="aot_eager")
-
-    compiled_autograd.reset()
-    with compiled_autograd._enable(compiler):
-        yield graphs
+def compile_graph(graph: torch.fx.GraphModule) -> Callable[..., object]:
+    return torch.compile(graph, fullgraph=True, dynamic=True, backend="aot_eager")
 
 
 @over_cases
 def test_compiled_autograd(case: Case) -> None:
     samples = [case.inputs(rows) for rows in (2, 3, 5, 7)]
     expected = [outputs_and_gradients(case.function, s) for s in samples]
-    with recorded_compiled_autograd() as graphs:
+    with recorded_compiled_autograd(compile_graph) as graphs:
         actual = [outputs_and_gradients(case.function, s) for s in samples]
     assert_same(actual, expected)
     assert len(graphs) == 1
@@ -255,7 +245,7 @@ def test_compiled_autograd_of_sizes() -> None:
         return torch.autograd.grad(scalar(second.crop_or_pad(x, [size[1]])), x)[0]
 
     expected = [run(s) for s in sizes]
-    with recorded_compiled_autograd() as graphs:
+    with recorded_compiled_autograd(compile_graph) as graphs:
         assert_same([run(s) for s in sizes], expected)
     assert len(graphs) == 1
 
@@ -270,7 +260,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
         return [torch.autograd.grad(scalar(out), x)[0] for out in outputs]
 
     expected = gradients()
-    with recorded_compiled_autograd():
+    with recorded_compiled_autograd(compile_graph):
         assert_same(gradients(), expected)
 
 
@@ -290,7 +280,7 @@ def test_compiled_autograd_of_both_libraries() -> None:
 
     expected = gradients()
     assert not torch.allclose(expected[0][0], expected[2][0])
-    with recorded_compiled_autograd():
+    with recorded_compiled_autograd(compile_graph):
         assert_same(gradients(), expected)
 
 

@@ -33,6 +33,7 @@ c10::SmallVector<Item, 6> parse(std::string_view pattern) {
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (is_letter(c)) {
+      TORCH_INTERNAL_ASSERT(new_item || new_term || !items.back().terms.back().letter, pattern);
       term().letter = c;
     } else if (is_digit(c)) {
       int64_t number = c - '0';
@@ -44,6 +45,8 @@ c10::SmallVector<Item, 6> parse(std::string_view pattern) {
       new_term = true;
     } else if (c == ',') {
       new_item = true;
+    } else {
+      TORCH_INTERNAL_ASSERT(c == '[' || c == ']' || c == ' ', "not a pattern of sizes: ", pattern);
     }
   }
   return items;
@@ -135,6 +138,8 @@ c10::SymDimVector Checker::sizes(std::string_view pattern) const {
   c10::SymDimVector result;
   for (const Item& item : parse(pattern)) {
     if (item.optional && !batched_.value_or(false)) continue;
+    for (const Term& t : item.terms)
+      TORCH_INTERNAL_ASSERT(!t.letter || find(t.letter), "no size is known of ", t.letter);
     result.push_back(value(item.terms));
   }
   return result;

@@ -1,7 +1,7 @@
 #pragma once
 
 // Checks of arguments. Every error names op, argument, what was expected and what came:
-//   trilinear: points must be [N, 3] or [B, N, 3], got [5, 4]
+//   trilinear: points must be [N, 3], got [5, 4]
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>

@@ -10,7 +10,7 @@
 
 namespace cppcuda::core {
 
-// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N.
+// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or all of them where the batches count as one.
 struct Rows {
   int64_t count;
   Divisor per_batch;

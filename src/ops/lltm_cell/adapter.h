@@ -1,6 +1,6 @@
 #pragma once
 
-// From tensors to Params, for CPU and CUDA alike: check, allocate, multiply, call run(Params). A small cell, which
+// From tensors that were checked to Params, for CPU and CUDA alike: allocate, multiply, call run(Params). A small cell, which
 // is_small(CellSizes, bytes of a value) chooses, is as a whole the backend's own: run_small(Small...Params).
 
 #include <ATen/core/Tensor.h>
