@@ -161,7 +161,6 @@ def test_stream_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch, device: 
     contestants = {"cppcuda": bench.Contestant(torch.sin)}
     regime = targets.GPU_TIME if device == "cuda" else "default"
     case = bench.Case("sin", "forward", "8", 8, lambda device: (), contestants, bytes=bytes_of, regime=regime)
-    moved = []
 
     def measure(calls: dict[str, Any], **kwargs: Any) -> dict[str, timing.Samples]:
         return {name: samples(1, 1, 1) for name in calls}
@@ -171,15 +170,15 @@ def test_stream_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch, device: 
         stream = gpu_timing.Stream(*gpu_timing.mix(*bytes_of), sum(bytes_of), 1, torch.device("cpu"))
         monkeypatch.setattr(gpu_timing, "stream_of", lambda *args: stream)
         monkeypatch.setattr(gpu_timing, "measure", measure)
-        moved.append(stream.bytes)
+        moved = stream.bytes
     else:
         monkeypatch.setattr(bench, "caches", dict)
         monkeypatch.setattr(bench, "measure", measure)
-        moved.append(bench.Stream(*bytes_of).bytes)
+        moved = bench.Stream(*bytes_of).bytes
     options = bench.argparse.Namespace(device=device, rounds=1, budget=0)
     result = bench.measured(case, {"cppcuda": [torch.sin]}, torch.device("cpu"), options)
-    assert result[targets.STREAM].seconds == [sum(bytes_of) / moved[0]] * 3
-    assert moved[0] != sum(bytes_of) and abs(moved[0] / sum(bytes_of) - 1) < 0.05
+    assert result[targets.STREAM].seconds == [sum(bytes_of) / moved] * 3
+    assert moved != sum(bytes_of) and abs(moved / sum(bytes_of) - 1) < 0.05
 
 
 def test_stream_reads_and_writes_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,10 +60,15 @@ struct Pointwise<TheOp, Tensor(Tensors...)> {
 // An op that writes to its last argument: sigmoid_(self), sigmoid.out(input, out).
 template <class TheOp, class... Tensors>
 struct Pointwise<TheOp, void(Tensors...)> {
-  template <class Loop>
-  static void run(Tensors... tensors) {
+  // What can be told without memory.
+  static void check(Tensors... tensors) {
     check_pointwise(TheOp::schema(), {tensors...});
     check_writable(TheOp::schema(), {tensors...});
+  }
+
+  template <class Loop>
+  static void run(Tensors... tensors) {
+    check(tensors...);
     check_no_overlap(TheOp::schema(), {tensors...});
     const auto all = std::tie(tensors...);
     Loop::run(std::get<sizeof...(Tensors) - 1>(all), std::get<0>(all));

@@ -3,7 +3,6 @@
 // Registration of elementwise ops, everything but the CPU and CUDA kernels and the derivatives.
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <limits>
@@ -43,11 +42,6 @@ struct WritingKernels;
 
 template <class TheOp, class Functional, class... Tensors>
 struct WritingKernels<TheOp, Functional, void(Tensors...)> {
-  static void check(Tensors... tensors) {
-    check_pointwise(TheOp::schema(), {tensors...});
-    check_writable(TheOp::schema(), {tensors...});
-  }
-
   static void autograd(c10::DispatchKeySet keys, Tensors... tensors) {
     const std::array<Tensor, sizeof...(Tensors)> all{tensors...};
     for (size_t i = 0; i < all.size(); ++i) {
@@ -75,7 +69,7 @@ struct WritingKernels<TheOp, Functional, void(Tensors...)> {
     if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
       return TheOp::call(tensors...);
     }
-    check(tensors...);
+    Pointwise<TheOp>::check(tensors...);
     const auto& arguments = TheOp::schema().arguments();
     TORCH_CHECK(level.is_batched(written(tensors...)), op_name(TheOp::schema()), ": ", arguments.back().name(),
                 " must have the batch that vmap gives to ", arguments.front().name(),
@@ -86,13 +80,13 @@ struct WritingKernels<TheOp, Functional, void(Tensors...)> {
 
   // Of a tensor that is a view with the negative bit, whose memory holds other values.
   static void negative(Tensors... tensors) {
-    check(tensors...);
+    Pointwise<TheOp>::check(tensors...);
     written(tensors...).copy_(Functional::call(std::get<0>(std::tie(tensors...))));
   }
 
   static void functionalize(Tensors... tensors) {
     namespace impl = at::functionalization::impl;
-    check(tensors...);
+    Pointwise<TheOp>::check(tensors...);
     const auto value = [](const Tensor& t) {
       if (!impl::isFunctionalTensor(t)) return t;
       impl::sync(t);
@@ -120,7 +114,7 @@ void define_writing(torch::Library& library, const char* schema) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
   library.def(schema, tags);
   auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
-  impl(DispatchKey::Meta, TORCH_FN(Kernels::check));
+  impl(DispatchKey::Meta, TORCH_FN(Pointwise<TheOp>::check));
   impl(DispatchKey::Autograd, TORCH_FN(Kernels::autograd));
   impl(DispatchKey::ADInplaceOrView, TORCH_FN(Kernels::bump_version));
   impl(DispatchKey::FuncTorchBatched, TORCH_FN(Kernels::vmap));

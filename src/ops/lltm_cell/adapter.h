@@ -1,7 +1,7 @@
 #pragma once
 
-// From tensors that were checked to Params, for CPU and CUDA alike: allocate, multiply, call run(Params). A small cell, which
-// is_small(CellSizes, bytes of a value) chooses, is as a whole the backend's own: run_small(Small...Params).
+// From tensors that were checked to Params, for CPU and CUDA alike: allocate, multiply, call run(Params). A small cell,
+// which is_small(CellSizes, bytes of a value) chooses, is as a whole the backend's own: run_small(Small...Params).
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>

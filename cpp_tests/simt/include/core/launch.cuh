@@ -1,6 +1,7 @@
 #pragma once
 
-// Stands for src/core/launch.cuh: the launch runs in the emulator. All kernels stride over what their grid does not reach.
+// Stands for src/core/launch.cuh: the launch runs in the emulator. All kernels stride over what their grid does not
+// reach.
 
 #include <c10/core/Device.h>
 
