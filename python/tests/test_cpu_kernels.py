@@ -95,14 +95,20 @@ def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], enviro
     there = results_under(tmp_path, **environment)
     assert there.keys() == here.keys()
     for name, expected in here.items():
-        if "lltm_cell 67" in name and "OMP_NUM_THREADS" in environment:
+        if "lltm_cell 67" in name:
             continue  # its products are those of at::mm, which promises nothing
         for result, wanted in zip(there[name], expected, strict=True):
             assert torch.equal(result, wanted), name
 
 
-@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+CAPABILITIES = ["default", "avx2", "avx512"]
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capability: str) -> None:
+    of_machine = torch.backends.cpu.get_cpu_capability().lower()
+    if of_machine in CAPABILITIES and CAPABILITIES.index(capability) > CAPABILITIES.index(of_machine):
+        pytest.skip(f"the processor has {of_machine} only")  # torch takes the variable at its word
     there = results_under(tmp_path, ATEN_CPU_CAPABILITY=capability)
     if capability == "default" and torch.backends.cpu.get_cpu_capability() != "DEFAULT":
         # Sums of other lengths round elsewhere: the variable does something.

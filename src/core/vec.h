@@ -98,6 +98,19 @@ struct Vec {
   CPPCUDA_INLINE friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
   CPPCUDA_INLINE friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
   CPPCUDA_INLINE Vec& operator+=(Vec b) { return *this = *this + b; }
+  // a * b + c, fused where the processor can. Of a sum of two products the compiler fuses either, or none, and not the same
+  // wherever the code stands: bits would depend on which loop a value is in.
+  CPPCUDA_INLINE friend Vec fma(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(A) == 4) return Values(_mm512_fmadd_ps(a.v, b.v, c.v));
+    if constexpr (sizeof(A) == 8) return Values(_mm512_fmadd_pd(a.v, b.v, c.v));
+#elif defined(__FMA__)
+    if constexpr (sizeof(A) == 4) return Values(_mm256_fmadd_ps(a.v, b.v, c.v));
+    if constexpr (sizeof(A) == 8) return Values(_mm256_fmadd_pd(a.v, b.v, c.v));
+#else
+    return a * b + c;
+#endif
+  }
   CPPCUDA_INLINE friend Mask operator<(Vec a, Vec b) { return {a.v < b.v}; }
   CPPCUDA_INLINE friend Mask operator<=(Vec a, Vec b) { return {a.v <= b.v}; }
   CPPCUDA_INLINE friend Mask operator==(Vec a, Vec b) { return {a.v == b.v}; }

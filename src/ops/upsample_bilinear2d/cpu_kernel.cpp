@@ -40,7 +40,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const
       return V::load(values);
     };
     const V at_lower = pixels(columns.lower + x), at_upper = pixels(columns.upper + x);
-    const V sum = V::load(columns.lower_weight + x) * at_lower + V::load(columns.upper_weight + x) * at_upper;
+    const V sum = fma(V::load(columns.upper_weight + x), at_upper, V::load(columns.lower_weight + x) * at_lower);
     sum.store(out + x);
   }
 }
@@ -50,7 +50,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A 
                                               T* out, bool stream) {
   using V = Vec<A>;
   const V a(lower_weight), b(upper_weight);
-  auto row = [&](int64_t x, auto count) { return a * V::load(lower + x, count) + b * V::load(upper + x, count); };
+  auto row = [&](int64_t x, auto count) { return fma(b, V::load(upper + x, count), a * V::load(lower + x, count)); };
   stream ? write_vectors<V, true>(out, n, row) : write_vectors<V, false>(out, n, row);
 }
 
@@ -69,7 +69,8 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
         auto corner = [&](int i) {
           return Unit ? V::load(corners[i] + c, count) : V::load(corners[i] + c * channel_step, channel_step, count);
         };
-        return top * (left * corner(0) + right * corner(1)) + bottom * (left * corner(2) + right * corner(3));
+        const V above = fma(right, corner(1), left * corner(0)), below = fma(right, corner(3), left * corner(2));
+        return fma(bottom, below, top * above);
       };
       write_vectors<V, Stream>(out, depth, pixel);
     }
