@@ -3,6 +3,9 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
+#include <set>
+
 #include "core/op.h"
 #include "ops/trilinear/launch.h"
 #include "ops/trilinear/schema.h"
@@ -367,20 +370,33 @@ TEST(Library, KnowsItsVersions) {
 using cppcuda::core::threads_per_block;
 using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;
-using cppcuda::ops::trilinear::tile_bytes;
+using cppcuda::ops::trilinear::rows_per_thread;
 
 // Which values of the output each thread of each block writes, by the loops of the kernels.
-std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features) {
+std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features, int element_bytes) {
   std::vector<int> count(rows * features);
-  const auto& [shape, width, lane_bits, tile] = launch;
+  const auto& [shape, whole, width, lane_bits, tile] = launch;
   const int lanes = 1 << lane_bits, tile_rows = tile.rows;
   for (int64_t block = 0; block < shape.blocks; ++block) {
     for (int64_t thread = 0; thread < shape.threads; ++thread) {
+      if (whole) {
+        const int64_t warp_rows = 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2));
+        const int64_t warp = (block * shape.threads + thread) / 32,
+                      step = shape.blocks * shape.threads / 32 * warp_rows;
+        for (int64_t first = warp * warp_rows; first < rows; first += step) {
+          for (int64_t row = first + thread % 32; row < std::min(rows, first + warp_rows); row += 32) {
+            for (int64_t f = 0; f < features; ++f) ++count.at(row * features + f);
+          }
+        }
+        continue;
+      }
       if (tile_rows > 0) {
         for (int64_t first = block * tile_rows; first < rows; first += int64_t{shape.blocks} * tile_rows) {
-          const int64_t threads = std::min<int64_t>(tile_rows, rows - first) * tile.row_threads.value();
-          for (int64_t i = thread; i < threads; i += shape.threads) {
-            for (int v = 0; v < width; ++v) ++count.at(first * features + i * width + v);
+          const int64_t end = std::min<int64_t>(rows, first + tile_rows);
+          for (int64_t row = first + thread / lanes; row < end; row += shape.threads / lanes) {
+            for (int64_t f = thread % lanes * width; f < features; f += int64_t{lanes} * width) {
+              for (int v = 0; v < width; ++v) ++count.at(row * features + f + v);
+            }
           }
         }
         continue;
@@ -402,7 +418,8 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool packs : {false, true}) {
           for (const bool dense : {false, true}) {
-            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense, 4), rows, features);
+            const auto count =
+                visits(row_launch(rows, features, element_bytes, packs, dense), rows, features, element_bytes);
             EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
                 << rows << " rows of " << features << ", " << element_bytes << packs << dense;
           }
@@ -414,13 +431,45 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
 
 TEST(RowLaunch, ShortAndOddRowsAreStaged) {
   auto staged = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense, /*sum_bytes=*/4).tile.rows > 0;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).tile.rows > 0;
   };
-  for (const int64_t features : {1, 2, 3, 4, 5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
-  for (const int64_t features : {8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
-  for (const int64_t features : {8, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
+  for (const int64_t features : {5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
+  for (const int64_t features : {1, 4, 8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
+  for (const int64_t features : {5, 6, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
   EXPECT_FALSE(staged(3, 4, false));
   EXPECT_FALSE(staged(100001, 4, true));  // not one row would fit
+}
+
+// The threads of a warp that read a corner's next features find them in different banks of 4 bytes.
+TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
+  for (int64_t features = 3; features < 300; ++features) {
+    for (const int element_bytes : {2, 4, 8}) {
+      const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true);
+      if (launch.tile.rows == 0) continue;
+      const int lanes = 1 << launch.lane_bits, bytes = launch.width * element_bytes, at_once = 128 / std::max(bytes, 4);
+      for (int begin = 0; begin < 32; begin += at_once) {
+        std::map<int, std::set<int>> words;  // by bank
+        for (int thread = begin; thread < begin + at_once; ++thread) {
+          const int from = thread / lanes * launch.tile.row_step * 16 + thread % lanes * bytes;
+          for (int byte = from; byte < from + bytes; ++byte) words[byte / 4 % 32].insert(byte / 4);
+        }
+        for (const auto& [bank, of_bank] : words) {
+          ASSERT_EQ(of_bank.size(), 1u) << features << " of " << element_bytes << " bytes, bank " << bank;
+        }
+      }
+    }
+  }
+}
+
+TEST(RowLaunch, AThreadTakesRowsOfFewFeatures) {
+  auto whole = [](int64_t features, int element_bytes, bool dense) {
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).whole;
+  };
+  for (const int64_t features : {1, 2, 3, 4, 8}) EXPECT_TRUE(whole(features, 2, true)) << features;
+  for (const int64_t features : {1, 2, 3, 4}) EXPECT_TRUE(whole(features, 4, true)) << features;
+  for (const int64_t features : {1, 2}) EXPECT_TRUE(whole(features, 8, true)) << features;
+  for (const int64_t features : {5, 8, 16}) EXPECT_FALSE(whole(features, 4, true)) << features;
+  EXPECT_FALSE(whole(3, 4, false));
 }
 
 TEST(RowLaunch, HoldsForAnySize) {
@@ -429,30 +478,31 @@ TEST(RowLaunch, HoldsForAnySize) {
     for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
-          const int sum_bytes = std::max(element_bytes, 4);
-          const auto [shape, width, lane_bits, tile] =
-              row_launch(rows, features, element_bytes, true, dense, sum_bytes);
+          const auto [shape, whole, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense);
           const int lanes = 1 << lane_bits, tile_rows = tile.rows;
           EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp
-          EXPECT_TRUE(lanes == 1 || lanes / 2 * width < features) << "fewer lanes would do";
+          EXPECT_TRUE(lanes == 1 || tile_rows > 0 || lanes / 2 * width < features) << "fewer lanes would do";
           EXPECT_EQ(features % width, 0) << width;
           EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (tile_rows > 0 && width == 2)) << width;
           if (tile_rows > 0) {
-            EXPECT_EQ(tile.row_threads.value() * width, features);
+            EXPECT_GE(tile.row_step, tile.row_chunks.value());
             EXPECT_EQ(tile.row_chunks.value() * 16, 8 * features * element_bytes);
           }
           EXPECT_EQ(shape.threads, unsigned{threads_per_block});
           EXPECT_EQ(shape.threads % lanes, 0u);
           EXPECT_LE(shape.blocks, (1u << 31) - 1);  // what CUDA allows
           EXPECT_LE(shape.shared_bytes, 48u << 10);
-          const int64_t threads = tile.row_threads.value();
+          const int warp_rows = whole ? 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2)) : 0;
+          const int64_t whole_bytes = int64_t{threads_per_block / 32} * warp_rows * 8 * features * element_bytes;
           EXPECT_EQ(shape.shared_bytes,
-                    tile_rows > 0 ? tile_bytes(tile_rows, features, element_bytes, threads, sum_bytes) : 0);
+                    whole ? whole_bytes / 8 * 9  // a place is left out after every eight
+                          : tile_rows * tile.row_step * 16);
           // Indices within a tile have 32 bits.
           EXPECT_LT(tile_rows * 8 * (tile_rows > 0 ? features : 0), two31);
           // The rows of all blocks start at 0, 1, 2, ... and step by their number, so each row has one group
           // if there is one at all; and no block starts past the end.
-          const int64_t rows_per_block = tile_rows > 0 ? tile_rows : shape.threads / lanes;
+          const int64_t rows_per_block =
+              whole ? shape.threads / 32 * warp_rows : (tile_rows > 0 ? tile_rows : shape.threads / lanes);
           EXPECT_EQ(shape.blocks == 0, rows == 0);
           if (rows > 0) {
             EXPECT_LT((int64_t{shape.blocks} - 1) * rows_per_block, rows);

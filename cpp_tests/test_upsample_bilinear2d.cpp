@@ -415,7 +415,8 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
   ASSERT_TRUE(tiles);
   EXPECT_LE(tiles->shape.threads, tile_threads);
   EXPECT_LE(tiles->groups * tiles->strips, tiles->shape.threads);
-  EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * 16);
+  const int column_bytes = columns * static_cast<int>(element_bytes);
+  EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * column_bytes);
   EXPECT_LE(tiles->shape.shared_bytes, (20 << 10) + 16);
   const auto axis = x.template with_index<int>();
   const int source_width = static_cast<int>(backward ? x.out : x.in);
@@ -426,7 +427,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
     const auto window = in_packs(needed(tiles->columns(tile, columns)), pack);
     ASSERT_TRUE(0 <= window.first && window.last <= source_width);
     ASSERT_TRUE(window.first < window.last || (backward && window.first == window.last));
-    ASSERT_LT(padded(window.last - 1 - window.first), tiles->pitch);
+    ASSERT_LT(cppcuda::core::padded(window.last - 1 - window.first, column_bytes), tiles->pitch);
     for (int thread = 0; thread < static_cast<int>(tiles->shape.threads); ++thread) {
       const auto [part, exists] = tiles->place(tile, thread / tiles->strips, thread % tiles->strips);
       for (int n = 0; n < columns; ++n) {

@@ -80,8 +80,8 @@ TEST_P(CudaTrilinear, AnyNumberOfFeatures) {
 }
 
 TEST_P(CudaTrilinear, AnyNumberOfRows) {
-  for (const int64_t rows : {1, 2, 33, 256, 257, 600}) {
-    for (const int64_t features : {1, 3, 4, 8, 32}) check({}, rows, features, Layout::contiguous);
+  for (const int64_t rows : {1, 2, 33, 256, 257, 600, 2100}) {
+    for (const int64_t features : {1, 2, 3, 4, 5, 8, 32}) check({}, rows, features, Layout::contiguous);
   }
 }
 

@@ -24,7 +24,7 @@ static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "$1" | gr
 [ -z "$static" ] || fail "shared memory that is not taken from core::shared_memory:" "$static"
 
 # "address name" of each instance.
-instances=$(nm -C --defined-only "$2" | grep -E '^[0-9a-f]+ [TtWw] (void )?cppcuda::[a-z0-9_:]+_kernel(<|\()' | grep -v '\[clone' |
+instances=$(nm -C --defined-only "$2" | grep -E '^[0-9a-f]+ [TtWw] (void )?cppcuda::[a-z0-9_:]+_kernel(<|\()' | grep -vE '\[clone|\{lambda' |
   sed -E 's/^0*([0-9a-f]+) . /\1 /' | sort -u)
 launchable=$(sed -E 's/.* cppcuda::([a-z0-9_:]+_kernel)[<(].*/\1/' <<< "$instances" | sort -u)
 missing=$(comm -23 <(echo "$launchable") <(echo "$declared"))

@@ -1,10 +1,13 @@
 #include <torch/library.h>
 
+#include <utility>
+
 #include "core/launch.cuh"
 #include "core/width.h"
 #include "ops/trilinear/adapter.h"
 #include "ops/trilinear/kernel.cuh"
 #include "ops/trilinear/launch.h"
+#include "ops/trilinear/row_kernel.cuh"
 #include "ops/trilinear/schema.h"
 
 namespace cppcuda::ops::trilinear {
@@ -21,16 +24,35 @@ bool is_dense(const T* feats, const core::Rows& rows, const core::RowStride& str
   return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && core::is_aligned16(feats, {});
 }
 
+// Calls f(std::integral_constant<int, features>), where a thread can take whole rows.
+template <class T, class F>
+void with_features(int64_t features, F f) {
+  [&]<int... N>(std::integer_sequence<int, N...>) {
+    const auto call = [&](auto n) {
+      if constexpr (is_whole(n, sizeof(T))) {
+        if (n == features) f(n);
+      }
+    };
+    (call(std::integral_constant<int, N>{}), ...);
+  }(std::integer_sequence<int, 1, 2, 3, 4, 8>{});
+}
+
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, [&]<class T, class P>(const ForwardParams<T, P>& p) {
     const bool packs = p.feats_feature == 1 &&
                        core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                        core::is_aligned16(p.out, {});
     const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features);
-    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, /*sum_bytes=*/0);
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+    if (launch.whole) {
+      with_features<T>(p.features,
+                       [&](auto f) { core::launch(row_forward_kernel<f, T, P>, launch.shape, feats.device(), p); });
+      return;
+    }
     if (launch.tile.rows > 0) {
       core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-        core::launch(staged_forward_kernel<core::wide<T>, v, T, P>, launch.shape, feats.device(), p, launch.tile);
+        core::launch(staged_forward_kernel<core::wide<T>, v, T, P>, launch.shape, feats.device(), p, launch.tile,
+                     launch.lane_bits);
       });
       return;
     }
@@ -54,15 +76,21 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
                       core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}))) &&
         core::is_aligned16(p.grad_feats, {});
     const bool dense =
-        p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) && core::is_aligned16(p.grad_feats, {}) &&
+        p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) && core::is_aligned16(p.grad, {}) &&
+        core::is_aligned16(p.grad_feats, {}) &&
         (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
-    const int64_t sum_bytes = p.grad_points ? sizeof(core::opmath<T>) : 0;
-    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, sum_bytes);
+    const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
     with_gradients([&](auto of_feats, auto of_points) {
+      if (launch.whole) {
+        with_features<T>(p.features, [&](auto f) {
+          core::launch(row_backward_kernel<f, of_feats, of_points, T, P>, launch.shape, grad.device(), p);
+        });
+        return;
+      }
       if (launch.tile.rows > 0) {
         core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
           const auto kernel = staged_backward_kernel<core::wide<T>, v, of_feats, of_points, T, P>;
-          core::launch(kernel, launch.shape, grad.device(), p, launch.tile);
+          core::launch(kernel, launch.shape, grad.device(), p, launch.tile, launch.lane_bits);
         });
         return;
       }

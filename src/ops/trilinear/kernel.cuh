@@ -1,8 +1,8 @@
 #pragma once
 
-// Two ways through memory. Rows of many features: `lanes` neighbouring threads share a row and step over its features, N
-// at a time. Rows that are too short or too odd for that (Tile in launch.h): a block takes a tile of rows, one piece of
-// memory, through shared memory.
+// Two ways through memory; in both, neighbouring threads share a row and step over its features. Long rows: N features at a
+// time. Rows that are too short or too odd for that (Tile in launch.h): a block takes a tile of rows, one piece of memory,
+// through shared memory. Rows of very few features have a way of their own (row_kernel.cuh).
 
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -106,43 +106,24 @@ __global__ void __launch_bounds__(core::threads_per_block, POINTS ? 2 : 3)
   }
 }
 
-// A tile in shared memory, N values to a chunk of 16 bytes. A thread computes V values of a row, which lie next to each
-// other, of all of whose corners it is the only one to read and write.
-template <int N, int V, class T>
+// A tile in shared memory, N values to a chunk of 16 bytes. Of a row each of some neighbouring threads takes V values next to
+// each other, and steps over the row; it is the only one to read and write these, in all corners.
+template <int N, class T>
 struct StagedTile {
   Tile tile;
-  T* values;
-  unsigned features, row_step;  // elements
+  T* values = core::shared_memory<T>();
 
-  __device__ StagedTile(const Tile& tile, int64_t features)
-      : tile(tile),
-        values(core::shared_memory<T>()),
-        features(static_cast<unsigned>(features)),
-        row_step(static_cast<unsigned>(chunk_step(tile.row_chunks.value())) * N) {}
-
-  __device__ T* end() const { return values + tile.rows * row_step; }
-
-  __device__ unsigned threads(unsigned rows) const { return rows * static_cast<unsigned>(tile.row_threads.value()); }
-
-  // Where number i of the threads of all rows works.
-  struct Place {
-    unsigned row;
-    T* corner;  // the first; the others are `features` apart
-  };
-
-  __device__ Place operator[](unsigned i) const {
-    const unsigned row = tile.row_threads.quotient(i);
-    return {row, values + row * row_step + (i - row * static_cast<unsigned>(tile.row_threads.value())) * V};
-  }
+  __device__ T* row(int i) const { return values + i * tile.row_step * N; }
 
   __device__ core::Pack<T, N>& chunk(unsigned i) const {
     const unsigned row = tile.row_chunks.quotient(i);
-    return reinterpret_cast<core::Pack<T, N>*>(values + row * (row_step - 8 * features))[i];
+    const unsigned gap = static_cast<unsigned>(tile.row_step) - static_cast<unsigned>(tile.row_chunks.value());
+    return reinterpret_cast<core::Pack<T, N>*>(values)[i + row * gap];
   }
 
-  __device__ void load(const T* from, unsigned rows) const {
+  __device__ void load(const T* from, int rows) const {
     constexpr int U = 4, step = core::threads_per_block;  // U chunks of a thread are in flight
-    const unsigned chunks = rows * static_cast<unsigned>(tile.row_chunks.value());
+    const unsigned chunks = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.row_chunks.value());
     from += threadIdx.x * N;
     for (unsigned i = threadIdx.x; i < chunks; i += U * step, from += U * step * N) {
       core::Pack<T, N> pack[U];
@@ -157,115 +138,117 @@ struct StagedTile {
     }
   }
 
-  __device__ void store(T* to, unsigned rows) const {
+  __device__ void store(T* to, int rows) const {
     constexpr int step = core::threads_per_block;
-    const unsigned chunks = rows * static_cast<unsigned>(tile.row_chunks.value());
+    const unsigned chunks = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.row_chunks.value());
     to += threadIdx.x * N;
     for (unsigned i = threadIdx.x; i < chunks; i += step, to += step * N) core::store(to, chunk(i));
+  }
+
+  // Rows of the output, which are where the first corner was.
+  template <int V>
+  __device__ void store_first(T* to, int rows) const {
+    const unsigned row_packs = static_cast<unsigned>(tile.row_packs.value());
+    for (unsigned i = threadIdx.x; i < static_cast<unsigned>(rows) * row_packs; i += core::threads_per_block) {
+      const unsigned of = tile.row_packs.quotient(i);
+      core::store(to + i * V, core::load<V>(row(static_cast<int>(of)) + (i - of * row_packs) * V));
+    }
   }
 };
 
 template <int N, int V, class T, class P>
-__global__ void __launch_bounds__(core::threads_per_block, 4) staged_forward_kernel(ForwardParams<T, P> p, Tile tile) {
+__global__ void __launch_bounds__(core::threads_per_block, 4)
+    staged_forward_kernel(ForwardParams<T, P> p, Tile tile, int lane_bits) {
   using A = core::opmath<T>;
-  constexpr int step = core::threads_per_block;
-  const StagedTile<N, V, T> feats(tile, p.features);
+  const StagedTile<N, T> feats{tile};
+  const int features = static_cast<int>(p.features), lane = threadIdx.x & ((1 << lane_bits) - 1);
   for (int64_t first = int64_t{blockIdx.x} * tile.rows; first < p.rows.count; first += int64_t{gridDim.x} * tile.rows) {
-    const unsigned rows = static_cast<unsigned>(min(int64_t{tile.rows}, p.rows.count - first));
+    const int rows = static_cast<int>(min(int64_t{tile.rows}, p.rows.count - first));
     feats.load(p.feats + first * 8 * p.features, rows);
     __syncthreads();
-    const P* points = p.points + first * p.points_rows.row;
-    T* target = p.out + first * p.features + threadIdx.x * V;
-    for (unsigned i = threadIdx.x; i < feats.threads(rows); i += step, target += step * V) {
-      const auto at = feats[i];
-      const auto voxel = voxel_at<A>(points + at.row * p.points_rows.row, p.points_coordinate);
-      A sum[V] = {};
+    for (int row = threadIdx.x >> lane_bits; row < rows; row += core::threads_per_block >> lane_bits) {
+      const auto voxel = voxel_at<A>(p.points + (first + row) * p.points_rows.row, p.points_coordinate);
+      for (int f = lane * V; f < features; f += V << lane_bits) {
+        T* corner = feats.row(row) + f;
+        A sum[V] = {};
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const auto corner = core::load<V>(at.corner + c * feats.features);
+        for (int c = 0; c < 8; ++c) {
+          const auto value = core::load<V>(corner + c * features);
 #pragma unroll
-        for (int v = 0; v < V; ++v) sum[v] += voxel.weight(c) * core::widen<A>(corner, v);
+          for (int v = 0; v < V; ++v) sum[v] += voxel.weight(c) * core::widen<A>(value, v);
+        }
+        core::Pack<T, V> out;
+#pragma unroll
+        for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(sum[v]);
+        *reinterpret_cast<core::Pack<T, V>*>(corner) = out;
       }
-      core::Pack<T, V> out;
-#pragma unroll
-      for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(sum[v]);
-      core::store(target, out);
     }
+    __syncthreads();
+    feats.template store_first<V>(p.out + first * p.features, rows);
     __syncthreads();
   }
 }
 
-// A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order: by each thread over
-// the corners, then over the threads of a row by eight lanes.
+// A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order, as above.
 template <int N, int V, bool FEATS, bool POINTS, class T, class P>
-__global__ void __launch_bounds__(core::threads_per_block, 4)
-    staged_backward_kernel(BackwardParams<T, P> p, Tile tile) {
+__global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 4 : 2)
+    staged_backward_kernel(BackwardParams<T, P> p, Tile tile, int lane_bits) {
   using A = core::opmath<T>;
-  constexpr int step = core::threads_per_block;
-  const StagedTile<N, V, T> feats(tile, p.features);
-  A* by_thread = reinterpret_cast<A*>(feats.end());  // [3, threads of a tile]
-  const unsigned all = feats.threads(tile.rows), row_threads = static_cast<unsigned>(tile.row_threads.value());
+  const StagedTile<N, T> feats{tile};
+  const int features = static_cast<int>(p.features), lane = threadIdx.x & ((1 << lane_bits) - 1);
   for (int64_t first = int64_t{blockIdx.x} * tile.rows; first < p.rows.count; first += int64_t{gridDim.x} * tile.rows) {
-    const unsigned rows = static_cast<unsigned>(min(int64_t{tile.rows}, p.rows.count - first));
+    const int rows = static_cast<int>(min(int64_t{tile.rows}, p.rows.count - first));
     if constexpr (POINTS) {
       feats.load(p.feats + first * 8 * p.features, rows);
       __syncthreads();
     }
-    const P* points = p.points + first * p.points_rows.row;
-    const T* from = p.grad + first * p.features + threadIdx.x * V;
-    for (unsigned i = threadIdx.x; i < feats.threads(rows); i += step, from += step * V) {
-      const auto at = feats[i];
-      A grad[V];  // value by value: its rows may start anywhere
-#pragma unroll
-      for (int v = 0; v < V; ++v) grad[v] = static_cast<A>(from[v]);
-      const auto voxel = voxel_at<A>(points + at.row * p.points_rows.row, p.points_coordinate);
+    // All threads make the same number of turns: the shuffles are for whole warps.
+    for (int begin = 0; begin < rows; begin += core::threads_per_block >> lane_bits) {
+      const int row = begin + static_cast<int>(threadIdx.x >> lane_bits);
       A by_coordinate[3] = {};
+      if (row < rows) {
+        const auto voxel = voxel_at<A>(p.points + (first + row) * p.points_rows.row, p.points_coordinate);
+        A dot[8] = {};
+        for (int f = lane * V; f < features; f += V << lane_bits) {
+          T* corner = feats.row(row) + f;
+          const auto grad = core::load<V>(p.grad + (first + row) * p.features + f);
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        T* corner = at.corner + c * feats.features;
-        if constexpr (POINTS) {
-          const auto value = core::load<V>(corner);
-          A dot = 0;
+          for (int c = 0; c < 8; ++c) {
+            if constexpr (POINTS) {
+              const auto value = core::load<V>(corner + c * features);
 #pragma unroll
-          for (int v = 0; v < V; ++v) dot += grad[v] * core::widen<A>(value, v);
+              for (int v = 0; v < V; ++v) dot[c] += core::widen<A>(grad, v) * core::widen<A>(value, v);
+            }
+            if constexpr (FEATS) {
+              core::Pack<T, V> out;
 #pragma unroll
-          for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+              for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(voxel.weight(c) * core::widen<A>(grad, v));
+              *reinterpret_cast<core::Pack<T, V>*>(corner + c * features) = out;
+            }
+          }
         }
-        if constexpr (FEATS) {
-          core::Pack<T, V> out;
 #pragma unroll
-          for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(voxel.weight(c) * grad[v]);
-          *reinterpret_cast<core::Pack<T, V>*>(corner) = out;
+        for (int d = 0; d < 3; ++d) {
+#pragma unroll
+          for (int c = 0; c < 8; ++c) by_coordinate[d] += voxel.slope(c, d) * dot[c];
         }
       }
       if constexpr (POINTS) {
+        for (int offset = 1 << lane_bits >> 1; offset > 0; offset /= 2) {
 #pragma unroll
-        for (int d = 0; d < 3; ++d) by_thread[d * all + i] = by_coordinate[d];
-      }
-    }
-    __syncthreads();
-    if constexpr (FEATS) feats.store(p.grad_feats + first * 8 * p.features, rows);
-    if constexpr (POINTS) {
-      // All of a warp take part in the sums.
-      for (unsigned begin = 0; begin < rows; begin += step / 8) {
-        const unsigned row = begin + threadIdx.x / 8, lane = threadIdx.x % 8;
-        A sum[3] = {};
-        if (row < rows) {
-          for (unsigned i = lane; i < row_threads; i += 8) {
-#pragma unroll
-            for (int d = 0; d < 3; ++d) sum[d] += by_thread[d * all + row * row_threads + i];
-          }
-        }
-        for (int offset = 4; offset > 0; offset /= 2) {
-#pragma unroll
-          for (int d = 0; d < 3; ++d) sum[d] += __shfl_xor_sync(~0u, sum[d], offset);
+          for (int d = 0; d < 3; ++d) by_coordinate[d] += __shfl_xor_sync(~0u, by_coordinate[d], offset);
         }
         if (row < rows && lane < 3) {
-          p.grad_points[(first + row) * 3 + lane] = static_cast<P>(lane == 0 ? sum[0] : lane == 1 ? sum[1] : sum[2]);
+          const A sum = lane == 0 ? by_coordinate[0] : lane == 1 ? by_coordinate[1] : by_coordinate[2];
+          p.grad_points[(first + row) * 3 + lane] = static_cast<P>(sum);
         }
       }
     }
     __syncthreads();
+    if constexpr (FEATS) {
+      feats.store(p.grad_feats + first * 8 * p.features, rows);
+      __syncthreads();
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/banks.h"
 #include "core/divide.h"
 #include "core/launch_shape.h"
 #include "ops/upsample_bilinear2d/math.h"
@@ -86,10 +87,6 @@ constexpr int tile_threads = 128;
 template <class A>
 inline constexpr int tile_width = 16 / sizeof(A);
 
-// Where column i of a row is in shared memory, in columns. Threads that read every second one, or every fourth or eighth,
-// would otherwise all find them in a few of the banks.
-C10_HOST_DEVICE constexpr int padded(int i) { return i + i / 8; }
-
 // The columns of the input that columns of the output read, and the reverse.
 template <class A>
 C10_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
@@ -151,14 +148,16 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
   if (ratio > 2) return std::nullopt;
-  constexpr int64_t column_bytes = 16, width = tile_width<A>;
+  constexpr int64_t width = tile_width<A>;
+  const int64_t column_bytes = width * element_bytes;
   const int64_t all_strips = target.width / width, all_groups = at::ceil_div(target.batch * target.channels, width);
   if (all_strips == 0 || all_groups == 0) return std::nullopt;
   const int64_t strips = at::ceil_div(all_strips, at::ceil_div(all_strips, int64_t{tile_threads}));
   const int64_t row_tiles = at::ceil_div(all_strips, strips);
   // With a column on both sides, what rounding may add, and whole packs at both ends.
   const double columns = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
-  const int64_t pitch = padded(static_cast<int>(std::min(columns, static_cast<double>(source_width)))) + 1;
+  const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
+  const int64_t pitch = core::padded(most, static_cast<int>(column_bytes)) + 1;
   const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {

@@ -1,9 +1,8 @@
 #pragma once
 
 // Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of each.
-// Its threads read a row of the source together, in packs of N, and keep it as what they compute with. So a value is read
-// and converted once, and to find it takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has
-// more to do than with values.
+// Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and to find it
+// takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than with values.
 
 #include "core/shared_memory.cuh"
 #include "ops/upsample_bilinear2d/kernel.cuh"
@@ -17,7 +16,7 @@ struct TileRow {
   using A = core::opmath<T>;
   static constexpr int W = tile_width<A>;
   static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
-  using Column = core::Pack<A, W>;
+  using Column = core::Pack<T, W>;
 
   Column* columns;  // of the thread's planes
   int window_first;
@@ -30,7 +29,7 @@ struct TileRow {
         last(group < tiles.groups ? window.last - window.first : 0),
         step(tiles.strips * N) {}
 
-  __device__ const Column* operator[](int x) const { return columns + padded(x - window_first); }
+  __device__ const Column* operator[](int x) const { return columns + core::padded(x - window_first, sizeof(Column)); }
 
   // source: at the window's first column. ahead: the offset of a row that is needed later.
   __device__ void load(const T* const (&source)[W], int64_t ahead) const {
@@ -41,12 +40,12 @@ struct TileRow {
       for (int k = 0; k < W; ++k) values[k] = core::load<N>(source[k] + x);
 #pragma unroll
       for (int k = 0; k < W; ++k) core::prefetch(source[k] + (x + ahead));
-      Column* to = columns + padded(x);
+      Column* to = columns + core::padded(x, sizeof(Column));
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         Column column;
 #pragma unroll
-        for (int k = 0; k < W; ++k) column.value[k] = core::widen<A>(values[k], n);
+        for (int k = 0; k < W; ++k) column.value[k] = values[k].value[n];
         to[n] = column;
       }
     }
@@ -82,7 +81,9 @@ struct TileInterpolated {
     for (int n = 0; n < W; ++n) {
       const auto left = *lower[n], right = *upper[n];
 #pragma unroll
-      for (int k = 0; k < W; ++k) to[k][n] = lower_weight[n] * left.value[k] + upper_weight[n] * right.value[k];
+      for (int k = 0; k < W; ++k) {
+        to[k][n] = lower_weight[n] * core::widen<A>(left, k) + upper_weight[n] * core::widen<A>(right, k);
+      }
     }
   }
 };
@@ -123,7 +124,7 @@ struct TileGathered {
       for (int j = 0; j < together; ++j) {
         const auto grad = *at[n][j];
 #pragma unroll
-        for (int k = 0; k < W; ++k) sum[k][n] += weight[n][j] * grad.value[k];
+        for (int k = 0; k < W; ++k) sum[k][n] += weight[n][j] * core::widen<A>(grad, k);
       }
     }
   }
