@@ -34,7 +34,7 @@ void with_features(int64_t features, F f) {
       }
     };
     (call(std::integral_constant<int, N>{}), ...);
-  }(std::integer_sequence<int, 1, 2, 3, 4, 8>{});
+  }(WholeFeatures{});
 }
 
 Tensor forward_cuda(const Tensor& feats, const Tensor& points) {

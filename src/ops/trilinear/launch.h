@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "core/banks.h"
 #include "core/divide.h"
@@ -35,12 +36,16 @@ inline int64_t row_chunks(int64_t features, int64_t element_bytes) { return feat
 // Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes wide.
 constexpr int staged_width(int64_t element_bytes) { return element_bytes == 2 ? 2 : 1; }
 
-// Whether a thread can take a whole row: registers hold 128 bytes of feats. For which numbers of features there are kernels.
+// The numbers of features for which there are kernels of whole rows.
+using WholeFeatures = std::integer_sequence<int, 1, 2, 3, 4, 8>;
+
+// Whether a thread can take a whole row of feats, of which it has up to 128 bytes in flight.
 constexpr bool is_whole(int64_t features, int64_t element_bytes) {
-  return (features <= 4 || features == 8) && 8 * features * element_bytes <= 128;
+  const auto is_one_of = [features]<int... N>(std::integer_sequence<int, N...>) { return ((features == N) || ...); };
+  return is_one_of(WholeFeatures{}) && 8 * features * element_bytes <= 128;
 }
 
-// So that each has four chunks of 16 bytes in flight at least.
+// And how many, so that it has four chunks of 16 bytes in flight at least.
 constexpr int rows_per_thread(int row_chunks) { return row_chunks < 4 ? (3 + row_chunks) / row_chunks : 1; }
 
 // Threads that share a row read `together` bytes of a corner: rows start so far apart that the rows of a warp are in

@@ -57,6 +57,16 @@ struct WarpRows {
     }
   }
 
+  // Before `load`, whose loads are then in flight together with these.
+  template <class P>
+  __device__ void load_points(const P* from, int64_t row_step, int64_t step, int rows,
+                              P (&points)[per_thread][3]) const {
+    for_each(rows, [&](int r, int row) {
+#pragma unroll
+      for (int d = 0; d < 3; ++d) points[r][d] = from[row * row_step + d * step];
+    });
+  }
+
   __device__ void load(const T* from, int rows) const {
     Chunk chunk[per_thread * chunks];
 #pragma unroll
@@ -106,11 +116,7 @@ __global__ void __launch_bounds__(core::threads_per_block, WarpRows<F, T>::block
   for (int64_t first = warp.first(); first < p.rows.count; first += warp.step()) {
     const int rows = static_cast<int>(min(int64_t{Rows::count}, p.rows.count - first));
     P points[Rows::per_thread][3];
-    warp.for_each(rows, [&](int r, int row) {
-      const P* point = p.points + (first + row) * p.points_rows.row;
-#pragma unroll
-      for (int d = 0; d < 3; ++d) points[r][d] = point[d * p.points_coordinate];
-    });
+    warp.load_points(p.points + first * p.points_rows.row, p.points_rows.row, p.points_coordinate, rows, points);
     warp.load(p.feats + first * 8 * F, rows);
     [[maybe_unused]] T threes[Rows::per_thread][3];
     warp.for_each(rows, [&](int r, int row) {
@@ -142,10 +148,8 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) row_backward_kerne
     P points[Rows::per_thread][3];            // then their gradients
     constexpr int together = F == 3 ? 1 : F;  // of grad, in one access
     core::Pack<T, together> grad[Rows::per_thread][F / together];
+    warp.load_points(p.points + first * p.points_rows.row, p.points_rows.row, p.points_coordinate, rows, points);
     warp.for_each(rows, [&](int r, int row) {
-      const P* point = p.points + (first + row) * p.points_rows.row;
-#pragma unroll
-      for (int d = 0; d < 3; ++d) points[r][d] = point[d * p.points_coordinate];
 #pragma unroll
       for (int f = 0; f < F; f += together) {
         grad[r][f / together] = core::load_once<together>(p.grad + (first + row) * F + f);
