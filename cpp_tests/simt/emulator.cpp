@@ -46,6 +46,9 @@ std::map<void*, size_t>& allocations() {
 
 size_t allocations_made = 0;
 
+uint64_t launches_made = 0;
+bool repeats = false;  // a launch
+
 using Snapshot = std::vector<std::vector<char>>;  // of allocations(), in their order
 
 Snapshot snapshot() {
@@ -189,6 +192,8 @@ class Grid {
     return *current_;
   }
   void* shared() const { return block_->shared; }
+  size_t shared_bytes() const { return launch_.shared_bytes; }
+  bool runs_device_code() const { return current_; }
 
   // Called by the current thread: lets others run until what it waits for has happened.
   void wait(State state, const char* name, const Line& line) {
@@ -471,6 +476,7 @@ void release(void* memory) {
 
 void run(const Launch& launch, const std::function<void()>& thread) {
   constexpr int orders = 3;
+  ++launches_made;
   const uint64_t threads = volume(launch.block);
   if (threads < 1 || threads > 1024) throw Error("a block of " + std::to_string(threads) + " threads");
   if (volume(launch.grid) < 1 || launch.grid.x >= 1u << 31 || launch.grid.y > 65535 || launch.grid.z > 65535) {
@@ -487,6 +493,7 @@ void run(const Launch& launch, const std::function<void()>& thread) {
     // All, half and a third of the blocks.
     if (launch.strides) again.grid.x = (launch.grid.x + order) / (order + 1);
     if (order > 0) restore(before);
+    repeats = order > 0;
     Grid(again, thread, order).run();
     if (order == 0) {
       first = snapshot();
@@ -537,5 +544,19 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 }
 
 void* shared_memory() { return grid().shared(); }
+
+Memory memory_of(const void* address) {
+  const auto lies_in = [address](const void* memory, size_t bytes) {
+    const char *at = static_cast<const char*>(address), *begin = static_cast<const char*>(memory);
+    return at >= begin && at < begin + bytes;
+  };
+  if (lies_in(grid().shared(), grid().shared_bytes())) return Memory::shared;
+  const auto after = allocations().upper_bound(const_cast<void*>(address));
+  if (after == allocations().begin()) return Memory::other;
+  const auto& [memory, bytes] = *std::prev(after);
+  return lies_in(memory, bytes) ? Memory::global : Memory::other;
+}
+
+uint64_t launch_number() { return Grid::running && Grid::running->runs_device_code() && !repeats ? launches_made : 0; }
 
 }  // namespace cppcuda::simt

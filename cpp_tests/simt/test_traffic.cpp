@@ -1,0 +1,87 @@
+// How often the kernels make the banks of shared memory and the lines of L1 work: an SM has seven wavefronts for 128 bytes of
+// an H200's bandwidth (docs/kernels.md, whose table is what this prints).
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ops/quick_gelu/schema.h"
+#include "ops/trilinear/schema.h"
+#include "ops/upsample_bilinear2d/schema.h"
+#include "traffic.h"
+
+namespace {
+
+using at::Tensor;
+namespace ops = cppcuda::ops;
+
+double bytes_of(const std::vector<Tensor>& tensors) {
+  double sum = 0;
+  for (const Tensor& t : tensors) sum += static_cast<double>(t.numel() * t.element_size());
+  return sum;
+}
+
+class Traffic : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  Tensor random(at::IntArrayRef sizes) { return at::rand(sizes).to(GetParam()).to(at::kCUDA); }
+
+  // Wavefronts per 128 bytes of what is read and of what f returns. most: in float32, in 16 bits.
+  template <class F>
+  void expect(const std::string& what, const std::vector<Tensor>& read, std::pair<double, double> most, F f) {
+    std::vector<Tensor> written;
+    const auto traffic = cppcuda::simt::traffic_of([&] { written = f(); });
+    const double pieces = (bytes_of(read) + bytes_of(written)) / 128;
+    const double lines = traffic.lines / pieces, wavefronts = traffic.wavefronts / pieces;
+    std::printf("%-40s %-8s %5.2f of global memory, %5.2f of shared\n", what.c_str(), c10::toString(GetParam()), lines,
+                wavefronts);
+    EXPECT_GE(lines, 0.99) << what;
+    EXPECT_LE(lines + wavefronts, GetParam() == at::kFloat ? most.first : most.second) << what;
+  }
+};
+
+TEST_P(Traffic, Elementwise) {
+  const Tensor x = random({1 << 15}), grad = random({1 << 15});
+  expect("quick_gelu", {x}, {1.01, 1.01}, [&] { return std::vector{ops::quick_gelu::Forward::call(x)}; });
+  expect("quick_gelu backward", {grad, x}, {1.01, 1.01},
+         [&] { return std::vector{ops::quick_gelu::Backward::call(grad, x)}; });
+}
+
+TEST_P(Traffic, Trilinear) {
+  struct Case {
+    int64_t features;
+    std::pair<double, double> forward, backward;
+  };
+  for (const auto& [features, forward, backward] :
+       {Case{1, {2.9, 3.2}, {3.0, 3.8}}, Case{2, {2.9, 3.0}, {3.0, 3.4}}, Case{3, {3.9, 4.2}, {3.9, 4.0}},
+        Case{4, {2.9, 2.9}, {3.0, 3.3}}, Case{7, {4.2, 5.5}, {3.9, 5.1}}, Case{8, {3.8, 2.9}, {3.9, 3.1}},
+        Case{33, {4.3, 6.3}, {4.0, 5.9}}, Case{256, {1.1, 1.1}, {1.1, 1.1}}}) {
+    const int64_t rows = std::max<int64_t>(512, 16384 / features);
+    const Tensor feats = random({rows, 8, features}), points = random({rows, 3}), grad = random({rows, features});
+    const std::string what = "F = " + std::to_string(features);
+    expect("trilinear, " + what, {feats, points}, forward,
+           [&] { return std::vector{ops::trilinear::Forward::call(feats, points)}; });
+    expect("trilinear backward, " + what, {grad, feats, points}, backward, [&] {
+      const auto [by_feats, by_points] =
+          ops::trilinear::Backward::call(grad, feats, points, c10::List<bool>({true, true}));
+      return std::vector{by_feats, by_points};
+    });
+  }
+}
+
+TEST_P(Traffic, Upsample) {
+  const Tensor image = random({1, 4, 2048, 128}), grad = random({1, 4, 4096, 256});
+  const std::vector<c10::SymInt> in{2048, 128}, out{4096, 256};
+  const std::optional<double> none;
+  expect("upsample_bilinear2d", {image}, {2.9, 2.9},
+         [&] { return std::vector{ops::upsample_bilinear2d::Forward::call(image, out, "half_pixel", none, none)}; });
+  expect("upsample_bilinear2d backward", {grad}, {4.4, 4.7},
+         [&] { return std::vector{ops::upsample_bilinear2d::Backward::call(grad, in, "half_pixel", none, none)}; });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Traffic, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+}  // namespace

@@ -1,0 +1,51 @@
+// What traffic.h counts, for accesses whose cost is known.
+
+#include <gtest/gtest.h>
+
+#include "core/shared_memory.cuh"
+#include "traffic.h"
+
+namespace {
+
+using namespace cppcuda;
+
+template <class T>
+__global__ void through_shared_kernel(const T* from, T* to, int step) {
+  T* shared = core::shared_memory<T>();
+  shared[threadIdx.x * step] = from[threadIdx.x * step];
+  __syncthreads();
+  to[threadIdx.x] = shared[threadIdx.x * step];
+}
+
+template <class T>
+simt::Traffic traffic_of(int step) {
+  const size_t bytes = sizeof(T) * (31 * step + 1);
+  T *from = static_cast<T*>(simt::allocate(bytes)), *to = static_cast<T*>(simt::allocate(32 * sizeof(T)));
+  const auto traffic = simt::traffic_of([&] {
+    simt::launch(through_shared_kernel<T>, {.grid = dim3(1), .block = dim3(32), .shared_bytes = bytes}, from, to, step);
+  });
+  simt::release(from);
+  simt::release(to);
+  return traffic;
+}
+
+TEST(TrafficCount, OfSteps) {
+  struct Case {
+    int step, lines, wavefronts;  // of a load and a store
+  };
+  for (const auto& [step, lines, wavefronts] :
+       {Case{1, 2, 2}, {2, 3, 4}, {3, 4, 2}, {4, 5, 8}, {8, 9, 16}, {32, 33, 64}, {33, 33, 2}}) {
+    EXPECT_EQ(traffic_of<float>(step).lines, lines) << step;
+    EXPECT_EQ(traffic_of<float>(step).wavefronts, wavefronts) << step;
+  }
+  EXPECT_EQ(traffic_of<double>(1).wavefronts, 4);
+  EXPECT_EQ(traffic_of<double>(2).wavefronts, 8);
+  EXPECT_EQ(traffic_of<uint4>(1).lines, 8);
+  EXPECT_EQ(traffic_of<uint4>(1).wavefronts, 8);
+  EXPECT_EQ(traffic_of<uint4>(2).lines, 12);
+  EXPECT_EQ(traffic_of<uint4>(2).wavefronts, 16);
+  EXPECT_EQ(traffic_of<uint4>(3).wavefronts, 8);
+  EXPECT_EQ(traffic_of<uint16_t>(1).wavefronts, 2);
+}
+
+}  // namespace

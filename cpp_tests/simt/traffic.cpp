@@ -1,0 +1,139 @@
+#include "traffic.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "simt.h"
+
+namespace cppcuda::simt {
+namespace {
+
+// A load or a store of a warp: those of its lanes that come from one place in the code, each for the same time.
+struct Access {
+  Memory memory;
+  size_t bytes;
+  std::vector<std::pair<unsigned, uintptr_t>> lanes;  // and their addresses
+};
+
+// Which launch, block, thread or warp, place in the code, and which time.
+using Place = std::tuple<uint64_t, unsigned, unsigned, const void*, unsigned>;
+
+struct Hash {
+  size_t operator()(const Place& p) const {
+    const auto& [launch, block, index, code, time] = p;
+    size_t hash = launch;
+    for (const uint64_t next : {uint64_t{block}, uint64_t{index}, reinterpret_cast<uint64_t>(code), uint64_t{time}}) {
+      hash = (hash ^ next) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+struct Accesses {
+  std::unordered_map<Place, Access, Hash> of_warps;
+  std::unordered_map<Place, unsigned, Hash> times;  // that a thread was there
+};
+
+Accesses* counted = nullptr;
+
+void count(const void* address, size_t bytes, const void* code) {
+  if (!counted || launch_number() == 0) return;
+  const Memory memory = memory_of(address);
+  if (memory == Memory::other) return;
+  const unsigned lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize;
+  const unsigned time = counted->times[{launch_number(), blockIdx.x, threadIdx.x, code, 0}]++;
+  Access& access = counted->of_warps[{launch_number(), blockIdx.x, warp, code, time}];
+  access.memory = memory;
+  access.bytes = bytes;
+  access.lanes.emplace_back(lane, reinterpret_cast<uintptr_t>(address));
+}
+
+size_t lines_of(const Access& access) {
+  std::set<uintptr_t> lines;
+  for (const auto& [lane, address] : access.lanes) {
+    for (uintptr_t i = address / 128; i <= (address + access.bytes - 1) / 128; ++i) lines.insert(i);
+  }
+  return lines.size();
+}
+
+// 128 bytes at once: of 16-byte accesses eight lanes take part, of 8-byte ones 16.
+size_t wavefronts_of(const Access& access) {
+  const unsigned together = 128 / static_cast<unsigned>(std::clamp<size_t>(access.bytes, 4, 16));
+  size_t sum = 0;
+  for (unsigned first = 0; first < unsigned{warpSize}; first += together) {
+    std::map<uintptr_t, std::set<uintptr_t>> words;  // by bank
+    for (const auto& [lane, address] : access.lanes) {
+      if (lane < first || lane >= first + together) continue;
+      for (uintptr_t i = address / 4; i <= (address + access.bytes - 1) / 4; ++i) words[i % 32].insert(i);
+    }
+    size_t most = 0;
+    for (const auto& [bank, of_bank] : words) most = std::max(most, of_bank.size());
+    sum += most;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Traffic traffic_of(const std::function<void()>& f) {
+  Accesses accesses;
+  counted = &accesses;
+  f();
+  counted = nullptr;
+  Traffic result;
+  for (const auto& [place, access] : accesses.of_warps) {
+    if (access.memory == Memory::global) {
+      result.lines += static_cast<double>(lines_of(access));
+    } else {
+      result.wavefronts += static_cast<double>(wavefronts_of(access));
+    }
+  }
+  return result;
+}
+
+}  // namespace cppcuda::simt
+
+// What the compiler calls.
+extern "C" {
+#define TRAFFIC_ACCESS(name, bytes) \
+  void __tsan_##name##bytes(void* p) { cppcuda::simt::count(p, bytes, __builtin_return_address(0)); }
+#define TRAFFIC_ACCESSES(bytes) \
+  TRAFFIC_ACCESS(read, bytes)   \
+  TRAFFIC_ACCESS(write, bytes)  \
+  TRAFFIC_ACCESS(unaligned_read, bytes) TRAFFIC_ACCESS(unaligned_write, bytes)
+TRAFFIC_ACCESSES(1)
+TRAFFIC_ACCESSES(2)
+TRAFFIC_ACCESSES(4)
+TRAFFIC_ACCESSES(8)
+TRAFFIC_ACCESSES(16)
+void __tsan_read_range(void* p, size_t n) { cppcuda::simt::count(p, n, __builtin_return_address(0)); }
+void __tsan_write_range(void* p, size_t n) { cppcuda::simt::count(p, n, __builtin_return_address(0)); }
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// The launchers' atomic operations, in the one order that there is.
+#define TRAFFIC_ATOMICS(bits, T)                                                                                    \
+  T __tsan_atomic##bits##_load(const volatile T* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }           \
+  void __tsan_atomic##bits##_store(volatile T* p, T v, int) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }           \
+  T __tsan_atomic##bits##_exchange(volatile T* p, T v, int) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); } \
+  T __tsan_atomic##bits##_fetch_add(volatile T* p, T v, int) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); } \
+  T __tsan_atomic##bits##_fetch_sub(volatile T* p, T v, int) { return __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST); } \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* e, T v, int, int) {                           \
+    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+  }                                                                                                                 \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* e, T v, int, int) {                             \
+    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+  }
+TRAFFIC_ATOMICS(8, int8_t)
+TRAFFIC_ATOMICS(32, int32_t)
+TRAFFIC_ATOMICS(64, int64_t)
+}
