@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
+#include <set>
 
 #include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
@@ -206,21 +207,27 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 "upsample_bilinear2d: input must be a Tensor, got an undefined Tensor"},
         Mistake{"Rank",
-                [] { return at::ones({3, 4, 5}); },
+                [] {
+                  return at::ones({3, 4, 5});
+                },
                 {2, 2},
                 "half_pixel",
                 {},
                 {},
                 "upsample_bilinear2d: input must be [N, C, H, W], got [3, 4, 5]"},
         Mistake{"NoColumns",
-                [] { return at::ones({2, 3, 4, 0}); },
+                [] {
+                  return at::ones({2, 3, 4, 0});
+                },
                 {2, 2},
                 "half_pixel",
                 {},
                 {},
                 "upsample_bilinear2d: input must be [N, C, H, W] with H and W at least 1, got [2, 3, 4, 0]"},
         Mistake{"Bytes",
-                [] { return at::ones({2, 3, 4, 5}, at::kByte); },
+                [] {
+                  return at::ones({2, 3, 4, 5}, at::kByte);
+                },
                 {2, 2},
                 "half_pixel",
                 {},
@@ -258,7 +265,9 @@ INSTANTIATE_TEST_SUITE_P(
                 std::nan(""),
                 "upsample_bilinear2d: scale_w must be positive and finite, got nan"},
         Mistake{"UnknownBackend",
-                [] { return on_device(at::kHPU, {2, 3, 4, 5}); },
+                [] {
+                  return on_device(at::kHPU, {2, 3, 4, 5});
+                },
                 {2, 2},
                 "half_pixel",
                 {},
@@ -364,15 +373,15 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
 
 TEST(ImageLaunch, HoldsForAnySize) {
   for (const int64_t width : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
-    for (const int64_t channels : {1, 3, 8, 1 << 10}) {
+    for (const int64_t channels : {1, 3, 4, 8, 1 << 10}) {
       const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true);
       EXPECT_EQ(n, 1);
-      EXPECT_EQ(k, 8);
-      EXPECT_EQ(parts.count, (channels + 7) / 8 * parts.segments.value() * width);
+      EXPECT_EQ(k, channels < 4 ? 1 : 8);
+      EXPECT_EQ(parts.count, (channels + k - 1) / k * parts.segments.value() * width);
       EXPECT_EQ(parts.segments.value(), (100 + parts.segment_rows - 1) / parts.segment_rows);
       EXPECT_LE(shape.blocks, (1u << 31) - 1);
       const auto last = parts[parts.count - 1];
-      EXPECT_EQ(last.image, (channels + 7) / 8 - 1);
+      EXPECT_EQ(last.image, (channels + k - 1) / k - 1);
       EXPECT_EQ(last.strip, width - 1);
       EXPECT_EQ(last.row, (parts.segments.value() - 1) * parts.segment_rows);
     }
@@ -409,13 +418,14 @@ TEST(UpsampleAxis, DenseMeansFewOutputsOfAPixel) {
 
 // Every value of the target is one thread's of one tile, and what it reads is in the tile's window.
 template <class A>
-void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_bytes, bool backward) {
-  const int planes = tile_width<A>, columns = tile_width<A>, pack = static_cast<int>(16 / element_bytes);
-  const auto tiles = tile_launch(target, x, element_bytes, backward);
+void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_bytes, bool packs, bool backward) {
+  const auto tiles = tile_launch(target, x, element_bytes, packs, backward);
   ASSERT_TRUE(tiles);
+  EXPECT_TRUE(packs || !tiles->packs);
+  const auto [columns, planes] = tile_width<A>(tiles->packs, element_bytes);
   EXPECT_LE(tiles->shape.threads, tile_threads);
   EXPECT_LE(tiles->groups * tiles->strips, tiles->shape.threads);
-  const int column_bytes = columns * static_cast<int>(element_bytes);
+  const int column_bytes = planes * static_cast<int>(element_bytes);
   EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * column_bytes);
   EXPECT_LE(tiles->shape.shared_bytes, (20 << 10) + 16);
   const auto axis = x.template with_index<int>();
@@ -424,10 +434,15 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
   std::vector<int> count(target.batch * target.channels * target.height * target.width / columns);
   for (int64_t index = 0; index < tiles->parts.count; ++index) {
     const auto tile = tiles->parts[index];
-    const auto window = in_packs(needed(tiles->columns(tile, columns)), pack);
+    auto window = needed(tiles->columns(tile, columns));
     ASSERT_TRUE(0 <= window.first && window.last <= source_width);
     ASSERT_TRUE(window.first < window.last || (backward && window.first == window.last));
-    ASSERT_LT(cppcuda::core::padded(window.last - 1 - window.first, column_bytes), tiles->pitch);
+    if (packs) window = in_packs(window, static_cast<int>(16 / element_bytes));
+    std::vector<int> places(tiles->pitch);
+    for (int i = 0; i < window.last - window.first; ++i) {
+      ASSERT_LT(tiles->banks(i), tiles->pitch);
+      ASSERT_EQ(++places[tiles->banks(i)], 1);
+    }
     for (int thread = 0; thread < static_cast<int>(tiles->shape.threads); ++thread) {
       const auto [part, exists] = tiles->place(tile, thread / tiles->strips, thread % tiles->strips);
       for (int n = 0; n < columns; ++n) {
@@ -435,6 +450,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
         const auto of_column = needed({column, column + 1});
         ASSERT_TRUE(of_column.first == of_column.last ||
                     (window.first <= of_column.first && of_column.last <= window.last));
+        if (tiles->packs && backward) ASSERT_LE(of_column.last - of_column.first, tiles->together);
       }
       if (!exists) continue;
       for (int64_t y = part.row; y < std::min(part.row + tiles->parts.segment_rows, target.height); ++y) {
@@ -457,18 +473,30 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
                                           {1024, 2056, 40},
                                           {640, 600, 71},
                                           {1032, 3000, 33},
+                                          {133, 532, 70},
+                                          {37, 590, 150},
+                                          {13, 26, 257},
                                           {4096, 4096, 16}}) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(mode) << ": " << in << " -> " << out);
       const auto axis = make_axis<float>(mode, in, out, {});
       const auto in_double = make_axis<double>(mode, in, out, {});
-      for (const int64_t element_bytes : {2, 4}) check_tiles(axis, {3, 101, height, out}, element_bytes, false);
-      check_tiles(in_double, {2, 51, height, out}, 8, false);
-      if (!is_dense(axis)) {
-        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true));
-        continue;
+      const auto check = [&](const ImageSizes& of_float, const ImageSizes& of_double, bool backward) {
+        for (const bool packs : {false, true}) {
+          if (packs && (in % 8 != 0 || out % 8 != 0)) continue;
+          if (!packs && !backward && out > 64) {
+            EXPECT_FALSE(tile_launch(of_float, axis, 2, packs, backward));
+            continue;
+          }
+          for (const int64_t element_bytes : {2, 4}) check_tiles(axis, of_float, element_bytes, packs, backward);
+          check_tiles(in_double, of_double, 8, packs, backward);
+        }
+      };
+      check({3, 101, height, out}, {2, 51, height, out}, false);
+      if (16 * axis.scale < 1) {
+        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true, true));
+      } else {
+        check({3, 101, height, in}, {2, 51, height, in}, true);
       }
-      for (const int64_t element_bytes : {2, 4}) check_tiles(axis, {3, 101, height, in}, element_bytes, true);
-      check_tiles(in_double, {2, 51, height, in}, 8, true);
     }
   }
 }
@@ -478,35 +506,66 @@ TEST(TileLaunch, AnyScale) {
   const auto axis = [](int64_t in, int64_t out, double scale) {
     return make_axis<float>(Mode::half_pixel, in, out, scale);
   };
-  for (const double scale : {0.5, 0.9, 1.7, 2.0, 1e300}) {
-    SCOPED_TRACE(scale);
-    check_tiles(axis(256, 512, scale), {8, 64, 128, 512}, 2, false);
-  }
-  for (const double scale : {0.5, 1.0, 1.7}) {
-    SCOPED_TRACE(scale);
-    check_tiles(axis(1024, 256, scale), {8, 64, 128, 1024}, 2, true);
-  }
-  for (const double scale : {0.4, 1e-300})
-    EXPECT_FALSE(tile_launch({8, 64, 128, 512}, axis(256, 512, scale), 2, false));
-  for (const double scale : {0.9, 2.1, 1e300}) {
-    EXPECT_FALSE(tile_launch({8, 64, 128, 256}, axis(256, 512, scale), 2, true));
+  for (const bool packs : {false, true}) {
+    for (const double scale : {0.5, 0.9, 1.7, 2.0, 1e300}) {
+      SCOPED_TRACE(scale);
+      const int64_t width = packs ? 512 : 64;
+      check_tiles(axis(256, width, scale), {8, 512, 128, width}, 2, packs, false);
+    }
+    for (const double scale : {0.5, 1.0, 1.7, 3.9}) {
+      SCOPED_TRACE(scale);
+      check_tiles(axis(1024, 256, scale), {8, 64, 128, 1024}, 2, packs, true);
+    }
+    for (const double scale : {0.4, 1e-300}) {
+      EXPECT_FALSE(tile_launch({8, 64, 128, 512}, axis(256, 512, scale), 2, packs, false));
+    }
+    for (const double scale : {0.9, 16.1, 1e300}) {
+      EXPECT_FALSE(tile_launch({8, 64, 128, 256}, axis(256, 512, scale), 2, packs, true));
+    }
   }
 }
 
 TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   const auto axis = [](int64_t in, int64_t out) { return make_axis<float>(Mode::half_pixel, in, out, {}); };
-  EXPECT_FALSE(tile_launch({1, 4, 1 << 14, 64}, axis(32, 64), 2, false));  // one group of planes, of 16 strips
-  EXPECT_TRUE(tile_launch({1, 8, 1 << 14, 64}, axis(32, 64), 2, false));
-  EXPECT_FALSE(tile_launch({1, 64, 64, 64}, axis(32, 64), 2, false));    // few
-  EXPECT_FALSE(tile_launch({64, 64, 64, 64}, axis(136, 64), 2, false));  // more than two to one
-  EXPECT_FALSE(tile_launch({1, 64, 64, 1 << 21}, axis(1 << 20, 1 << 21), 2, false));
-  EXPECT_TRUE(tile_launch({1, 64, 64, 1 << 20}, axis(1 << 19, 1 << 20), 2, false));
-  EXPECT_FALSE(tile_launch({0, 64, 64, 64}, axis(32, 64), 2, false));
+  const auto launch = [&](const ImageSizes& target, int64_t in, bool packs = true) {
+    return tile_launch(target, axis(in, target.width), 2, packs, false);
+  };
+  EXPECT_FALSE(launch({1, 4, 1 << 14, 64}, 32));  // one group of planes, of 16 strips
+  EXPECT_TRUE(launch({1, 8, 1 << 14, 64}, 32));
+  EXPECT_FALSE(launch({1, 64, 64, 64}, 32));    // few
+  EXPECT_FALSE(launch({64, 64, 64, 64}, 136));  // more than two to one
+  EXPECT_FALSE(launch({1, 64, 64, 1 << 21}, 1 << 20));
+  EXPECT_TRUE(launch({1, 64, 64, 1 << 20}, 1 << 19));
+  EXPECT_FALSE(launch({0, 64, 64, 64}, 32));
+  EXPECT_FALSE(launch({1, 64, 64, 0}, 32));
+  EXPECT_FALSE(launch({1, 1, 1 << 12, 1 << 12}, 1 << 11));  // planes that there are not
+  EXPECT_FALSE(launch({1, 3, 1 << 18, 64}, 32, false));
+  EXPECT_TRUE(launch({1, 4, 1 << 18, 64}, 32, false));
+  EXPECT_FALSE(launch({1, 64, 1 << 12, 68}, 34, false));
+  EXPECT_TRUE(launch({1, 3, 1 << 12, 1 << 12}, 1 << 11));
+  EXPECT_TRUE(launch({64, 64, 64, 64}, 32)->packs);
+  EXPECT_FALSE(launch({64, 64, 64, 60}, 30)->packs);  // few packs
+}
+
+// Of columns so far apart, the threads that shared memory serves together find theirs in different banks, from any first one.
+TEST(TileLaunch, BanksOfColumns) {
+  for (const int column_bytes : {8, 16}) {
+    const int lanes = 128 / column_bytes;
+    for (const int step : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+      if (step > lanes) continue;
+      const auto banks = banks_of(step, 1, column_bytes);
+      for (int first = 0; first < 100; ++first) {
+        std::set<int> found;
+        for (int i = 0; i < lanes; ++i) found.insert(banks(first + i * step) % lanes);
+        EXPECT_EQ(std::ssize(found), lanes) << column_bytes << ", " << step << ", " << first;
+      }
+    }
+  }
 }
 
 TEST(TileLaunch, ManyPlanes) {
   const auto axis = make_axis<float>(Mode::half_pixel, 2048, 4096, {});
-  const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, false);
+  const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, true, false);
   ASSERT_TRUE(tiles);
   EXPECT_EQ(tiles->all_groups, int64_t{1} << 26);
   const auto last = tiles->parts[tiles->parts.count - 1];

@@ -98,8 +98,11 @@ TEST_P(CudaUpsample, ManyPixels) {
       {"backward by tiles", {1, 5}, {560, 264}, {1120, 528}, "half_pixel", false, {}},
       {"tiles of columns that nothing reads", {1, 5}, {1120, 520}, {5, 136}, "half_pixel", false, 1.0},
       {"tiles beyond the last column", {1, 5}, {5, 136}, {1120, 520}, "half_pixel", false, 2.0},
-      {"no tiles", {2, 9}, {5, 7}, {341, 343}, "half_pixel", true, {}},
-      {"no tiles, many columns of one", {1, 5}, {512, 259}, {512, 1295}, "half_pixel", false, {}},
+      {"tiles of columns", {2, 30}, {5, 7}, {341, 43}, "half_pixel", true, {}},
+      {"tiles of columns, more of one than are kept", {1, 5}, {512, 259}, {512, 1295}, "half_pixel", false, {}},
+      {"tiles of columns, from pairs", {1, 5}, {512, 130}, {512, 520}, "half_pixel", false, {}},
+      {"forward without tiles", {2, 9}, {5, 660}, {200, 220}, "half_pixel", false, {}},
+      {"backward without tiles", {2, 9}, {1000, 44}, {5, 748}, "half_pixel", false, {}},
   };
   for (const auto& [what, planes, in, out, mode, both_ways, scale] : cases) {
     SCOPED_TRACE(what);

@@ -44,6 +44,15 @@ std::map<void*, size_t>& allocations() {
   return all;
 }
 
+// Of the allocation that an address lies in; null where there is none.
+const char* end_of_allocation(const void* address) {
+  const auto after = allocations().upper_bound(const_cast<void*>(address));
+  if (after == allocations().begin()) return nullptr;
+  const auto& [memory, bytes] = *std::prev(after);
+  const char* end = static_cast<const char*>(memory) + bytes;
+  return address < end ? end : nullptr;
+}
+
 size_t allocations_made = 0;
 
 uint64_t launches_made = 0;
@@ -535,10 +544,8 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
     throw Error(os.str());
   };
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse("which is not a multiple of that");
-  auto after = allocations().upper_bound(const_cast<void*>(address));
-  if (after == allocations().begin()) refuse("which is not global memory");
-  const auto& [memory, size] = *--after;
-  if (static_cast<const char*>(address) + bytes > static_cast<const char*>(memory) + size) {
+  const char* end = end_of_allocation(address);
+  if (!end || static_cast<const char*>(address) + bytes > end) {
     refuse("which is not global memory, or past the end of an allocation");
   }
 }
@@ -546,15 +553,9 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 void* shared_memory() { return grid().shared(); }
 
 Memory memory_of(const void* address) {
-  const auto lies_in = [address](const void* memory, size_t bytes) {
-    const char *at = static_cast<const char*>(address), *begin = static_cast<const char*>(memory);
-    return at >= begin && at < begin + bytes;
-  };
-  if (lies_in(grid().shared(), grid().shared_bytes())) return Memory::shared;
-  const auto after = allocations().upper_bound(const_cast<void*>(address));
-  if (after == allocations().begin()) return Memory::other;
-  const auto& [memory, bytes] = *std::prev(after);
-  return lies_in(memory, bytes) ? Memory::global : Memory::other;
+  const char *at = static_cast<const char*>(address), *shared = static_cast<const char*>(grid().shared());
+  if (at >= shared && at < shared + grid().shared_bytes()) return Memory::shared;
+  return end_of_allocation(address) ? Memory::global : Memory::other;
 }
 
 uint64_t launch_number() { return Grid::running && Grid::running->runs_device_code() && !repeats ? launches_made : 0; }

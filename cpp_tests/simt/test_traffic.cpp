@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "ops/lltm_cell/schema.h"
 #include "ops/quick_gelu/schema.h"
 #include "ops/trilinear/schema.h"
 #include "ops/upsample_bilinear2d/schema.h"
@@ -71,14 +73,49 @@ TEST_P(Traffic, Trilinear) {
   }
 }
 
+// Large enough to be laid out as large images are, but for strips of fewer rows.
 TEST_P(Traffic, Upsample) {
-  const Tensor image = random({1, 4, 2048, 128}), grad = random({1, 4, 4096, 256});
-  const std::vector<c10::SymInt> in{2048, 128}, out{4096, 256};
-  const std::optional<double> none;
-  expect("upsample_bilinear2d", {image}, {2.9, 2.9},
-         [&] { return std::vector{ops::upsample_bilinear2d::Forward::call(image, out, "half_pixel", none, none)}; });
-  expect("upsample_bilinear2d backward", {grad}, {4.4, 4.7},
-         [&] { return std::vector{ops::upsample_bilinear2d::Backward::call(grad, in, "half_pixel", none, none)}; });
+  using Size = std::array<int64_t, 2>;
+  struct Case {
+    const char* what;
+    Size planes, in, out;
+    std::pair<double, double> forward, backward;
+  };
+  for (const auto& [what, planes, in, out, forward, backward] : {
+           Case{"doubled", {1, 4}, {2048, 128}, {4096, 256}, {2.9, 2.9}, {4.3, 4.5}},
+           Case{"wide times 4", {1, 16}, {1024, 64}, {1024, 256}, {4.2, 4.4}, {3.7, 3.9}},
+           Case{"31 wide times 2", {4, 64}, {128, 31}, {128, 62}, {4.1, 5.5}, {4.2, 4.8}},
+       }) {
+    const Tensor image = random({planes[0], planes[1], in[0], in[1]});
+    const Tensor grad = random({planes[0], planes[1], out[0], out[1]});
+    const std::vector<c10::SymInt> in_size{in[0], in[1]}, out_size{out[0], out[1]};
+    const std::optional<double> none;
+    const std::string name = std::string(", ") + what;
+    expect("upsample_bilinear2d" + name, {image}, forward, [&] {
+      return std::vector{ops::upsample_bilinear2d::Forward::call(image, out_size, "half_pixel", none, none)};
+    });
+    expect("upsample_bilinear2d backward" + name, {grad}, backward, [&] {
+      return std::vector{ops::upsample_bilinear2d::Backward::call(grad, in_size, "half_pixel", none, none)};
+    });
+  }
+}
+
+// The part that is not torch's products.
+TEST_P(Traffic, LltmCell) {
+  const int64_t rows = 64, inputs = 8, size = 512;
+  const Tensor input = random({rows, inputs}), weight = random({3 * size, size + inputs}), bias = random({3 * size});
+  const Tensor hx = random({rows, size}), cx = random({rows, size});
+  const Tensor gates = std::get<2>(ops::lltm_cell::Cell::call(input, weight, bias, hx, cx));
+  expect("lltm_cell", {gates, cx}, {1.01, 1.01}, [&] {
+    const auto [hy, cy] = ops::lltm_cell::Forward::call(input, weight, bias, hx, cx);
+    return std::vector{hy, cy};
+  });
+  const std::optional<Tensor> none;
+  expect("lltm_cell backward", {hx, cx, gates, cx}, {1.01, 1.01}, [&] {
+    const auto result = ops::lltm_cell::Backward::call(hx, cx, none, gates, input, weight, hx, cx,
+                                                       c10::List<bool>({true, false, false, false, true}));
+    return std::vector{gates, std::get<4>(result)};  // gates: as many are written, which are not returned
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Traffic, ::testing::Values(at::kFloat, at::kBFloat16),

@@ -18,12 +18,17 @@ void with_width(bool packs, F f) {
   packs ? f(std::integral_constant<int, N>{}) : f(std::integral_constant<int, 1>{});
 }
 
-// Whether a pointer and the strides (in elements) that lead from it stay on 16-byte boundaries.
+// Whether a pointer and the strides (in elements) that lead from it stay on boundaries of so many bytes.
+template <class T>
+bool is_aligned(const T* pointer, std::initializer_list<int64_t> strides, int bytes) {
+  bool aligned = reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+  for (const int64_t s : strides) aligned &= s * static_cast<int64_t>(sizeof(T)) % bytes == 0;
+  return aligned;
+}
+
 template <class T>
 bool is_aligned16(const T* pointer, std::initializer_list<int64_t> strides) {
-  bool aligned = reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-  for (const int64_t s : strides) aligned &= s * static_cast<int64_t>(sizeof(T)) % 16 == 0;
-  return aligned;
+  return is_aligned(pointer, strides, 16);
 }
 
 }  // namespace cppcuda::core

@@ -42,24 +42,28 @@ void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes,
                     : f.template operator()<1, 1, false, int>(launch);
 }
 
+// Whether rows of the source can be read N values at a time, and end with such an access.
+template <int N, class T>
+bool has_packs(const Params<T>& p, int64_t source_width) {
+  return core::is_aligned(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}, N * sizeof(T));
+}
+
 // Where planes can go through shared memory.
 template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
-  const auto [target_height, target_width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
-  const int64_t source_width = backward ? p.x.out : p.x.in;
-  if (p.channels_last || !is_narrow(p) || p.strides.w != 1 || target_width % tile_width<core::opmath<T>> != 0 ||
-      !core::is_aligned16(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}) ||
-      !core::is_aligned16(p.target, {})) {
-    return std::nullopt;
-  }
-  return tile_launch({p.batch, p.channels, target_height, target_width}, p.x, sizeof(T), backward);
+  const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
+  if (p.channels_last || !is_narrow(p) || p.strides.w != 1) return std::nullopt;
+  const bool packs = has_packs<core::wide<T>>(p, backward ? p.x.out : p.x.in) && core::is_aligned16(p.target, {}) &&
+                     width % tile_width<core::opmath<T>>(true, sizeof(T)).columns == 0;
+  return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }
 
 Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
                     std::optional<double> scale_h, std::optional<double> scale_w) {
   return forward(input, output_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     if (const auto tiles = tiles_of(p, /*backward=*/false)) {
-      return core::launch(forward_tile_kernel<core::wide<T>, T>, tiles->shape, input.device(), p, *tiles);
+      const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, true, T> : forward_tile_kernel<1, false, T>;
+      return core::launch(kernel, tiles->shape, input.device(), p, *tiles);
     }
     with_launch(p, p.y.out, p.x.out, /*planes=*/true,
                 [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
@@ -73,7 +77,10 @@ Tensor backward_cuda(const Tensor& grad, c10::SymIntArrayRef input_size, std::st
                      std::optional<double> scale_h, std::optional<double> scale_w) {
   return backward(grad, input_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     if (const auto tiles = tiles_of(p, /*backward=*/true)) {
-      return core::launch(backward_tile_kernel<core::wide<T>, T>, tiles->shape, grad.device(), p, *tiles);
+      const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, true, T>
+                          : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, false, T>
+                                                     : backward_tile_kernel<1, false, T>;
+      return core::launch(kernel, tiles->shape, grad.device(), p, *tiles);
     }
     with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,
                 [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {

@@ -6,10 +6,11 @@
 #include <c10/macros/Macros.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
-#include "core/banks.h"
 #include "core/divide.h"
 #include "core/launch_shape.h"
 #include "ops/upsample_bilinear2d/math.h"
@@ -75,7 +76,7 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
     return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
   };
   int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
-  if (launch_of(together, 1).parts.count < enough_parts) together = 1;
+  if (2 * target.batch * target.channels < together || launch_of(together, 1).parts.count < enough_parts) together = 1;
   int64_t rows = std::min(most_rows, target.height);
   while (rows > 1 && launch_of(together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
   return launch_of(together, rows);
@@ -83,9 +84,18 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
 
 constexpr int tile_threads = 128;
 
-// Planes that a thread computes of a tile, and columns: 16 bytes each of what it computes with. With more, registers run out.
+// What a thread computes of a tile: columns next to each other, of several planes.
+struct TileWidth {
+  int columns, planes;
+};
+
+// packs: rows of the target are written in packs; with more values than these, registers run out. Else a thread has one column,
+// so that what a warp writes lies next to each other, and of planes what 16 bytes of shared memory hold.
 template <class A>
-inline constexpr int tile_width = 16 / sizeof(A);
+constexpr TileWidth tile_width(bool packs, int64_t element_bytes) {
+  constexpr int values = 16 / sizeof(A);
+  return packs ? TileWidth{values, values} : TileWidth{1, static_cast<int>(16 / element_bytes)};
+}
 
 // The columns of the input that columns of the output read, and the reverse.
 template <class A>
@@ -102,6 +112,20 @@ C10_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) 
   return {columns.first / pack * pack, at::round_up(columns.last, pack)};
 }
 
+// Where column x of a row is in shared memory. Columns of an access that are whole blocks of 128 bytes apart would meet in the
+// banks: so the number of a block says how its columns change places.
+struct Banks {
+  int shift, mask;
+  C10_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
+};
+
+// step: how far the columns are apart that threads next to each other read together. pack: that they write.
+inline Banks banks_of(int step, int pack, int column_bytes) {
+  const int block = 128 / column_bytes, power = std::max(step & -step, pack);
+  const auto log2 = [](int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; };
+  return {std::max(log2(block), log2(power)), std::min(block, power) - 1};
+}
+
 // A block computes a tile: some rows of some strips of some groups of planes.
 struct Tiles {
   core::LaunchShape shape;
@@ -110,6 +134,9 @@ struct Tiles {
   int all_strips;      // of a row
   int groups, strips;  // of a tile
   int pitch;           // of a group's row in shared memory, in columns
+  Banks banks;         // where these are
+  int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
+  bool packs;          // see tile_width
 
   // That of a thread: the last one there is, in a tile that reaches past the end.
   struct Place {
@@ -130,34 +157,54 @@ struct Tiles {
   }
 };
 
-// Whether a column of the input is read by columns_together of the output at most: they are half a column apart or more,
-// and do not go on past the last one, where a given scale would lead them.
+// Whether no column of the output is past the last one of the input, where a given scale can lead any number of them.
 template <class A>
-bool is_dense(const Axis<A>& x) {
-  return x.scale >= A(0.5) && x.source(x.out - 1) < static_cast<A>(x.in);
+bool ends_inside(const Axis<A>& x) {
+  return x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// None where a tile would be too small, there would be too few of them, or a column of the target may need too many.
+// Whether a column of the input is read by columns_together of the output at most: they are half a column apart or more.
 template <class A>
-std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool backward) {
+bool is_dense(const Axis<A>& x) {
+  return x.scale >= A(0.5) && ends_inside(x);
+}
+
+// packs: whether rows of source and target can be read and written in accesses of 16 bytes. None where a tile would be too
+// small or too wide, or there would be too few of them.
+template <class A>
+std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
+                                 bool backward) {
   // Of shared memory what every GPU gives to three blocks; tiles that fill a large device; columns whose positions float32
-  // has to a sixteenth.
-  constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20;
-  if (std::max(x.in, x.out) > most_columns || (backward && !is_dense(x))) return std::nullopt;
+  // has to a sixteenth; of packs what makes a warp write two pieces of each plane at most.
+  constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20, enough_packs = 16;
+  if (std::max(x.in, x.out) > most_columns || (backward && !ends_inside(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
-  if (ratio > 2) return std::nullopt;
-  constexpr int64_t width = tile_width<A>;
-  const int64_t column_bytes = width * element_bytes;
-  const int64_t all_strips = target.width / width, all_groups = at::ceil_div(target.batch * target.channels, width);
-  if (all_strips == 0 || all_groups == 0) return std::nullopt;
-  const int64_t strips = at::ceil_div(all_strips, at::ceil_div(all_strips, int64_t{tile_threads}));
+  // Forward would read columns that nothing needs, backward sum more of them than it reads.
+  if (ratio > (backward ? 16 : 2)) return std::nullopt;
+  const bool few_columns = !backward || is_dense(x);
+  packs = packs && few_columns && target.width >= enough_packs * tile_width<A>(true, element_bytes).columns;
+  // Without packs forward of wide rows gains nothing: what threads of a strip read and write lies next to each other too.
+  if (!packs && !backward && target.width > 64) return std::nullopt;
+  const auto [width, planes] = tile_width<A>(packs, element_bytes);
+  const int64_t all_planes = target.batch * target.channels;
+  if (target.width < width || 2 * all_planes < planes) return std::nullopt;
+  const int64_t all_strips = target.width / width, all_groups = at::ceil_div(all_planes, int64_t{planes});
+  const int64_t column_bytes = planes * element_bytes;
+  const auto pitch_of = [&, width = width](int64_t strips) {
+    // With a column on both sides, what rounding may add, and whole packs at both ends.
+    const double columns =
+        static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
+    const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
+    return at::round_up(most, 128 / static_cast<int>(column_bytes));
+  };
+  int64_t most_strips = tile_threads;
+  while (pitch_of(std::min(most_strips, all_strips)) * column_bytes > most_bytes) most_strips /= 2;
+  // A multiple of the threads whose packs shared memory gives together: they then are of one group.
+  const int64_t strips = at::round_up(at::ceil_div(all_strips, at::ceil_div(all_strips, most_strips)), int64_t{8});
   const int64_t row_tiles = at::ceil_div(all_strips, strips);
-  // With a column on both sides, what rounding may add, and whole packs at both ends.
-  const double columns = static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
-  const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
-  const int64_t pitch = core::padded(most, static_cast<int>(column_bytes)) + 1;
+  const int pitch = pitch_of(strips);
   const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {
@@ -168,6 +215,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
   const Parts parts = parts_of(rows);
   if (parts.count < enough_tiles / 2) return std::nullopt;
+  const int step = std::max(1, static_cast<int>(std::lround(width * ratio)));
   core::LaunchShape shape = core::stride_launch(parts.count, 1);
   shape.threads = static_cast<unsigned>(at::round_up(groups * strips, int64_t{32}));
   shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
@@ -177,7 +225,10 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
                static_cast<int>(all_strips),
                static_cast<int>(groups),
                static_cast<int>(strips),
-               static_cast<int>(pitch)};
+               pitch,
+               banks_of(step, packs ? static_cast<int>(16 / element_bytes) : 1, static_cast<int>(column_bytes)),
+               few_columns ? columns_together : 2 * columns_together,
+               packs};
 }
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

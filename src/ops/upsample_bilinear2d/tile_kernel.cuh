@@ -9,64 +9,76 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// The row of the source that a tile needs next; what W planes have in one column lies next to each other. All threads of a
+// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads of a
 // block call load() together.
-template <int N, class T>
+template <int N, int K, class T>
 struct TileRow {
-  using A = core::opmath<T>;
-  static constexpr int W = tile_width<A>;
   static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
-  using Column = core::Pack<T, W>;
+  using Column = core::Pack<T, K>;
 
   Column* columns;  // of the thread's planes
-  int window_first;
-  int first, last, step;  // of the window, what the thread reads
+  int window_first, window_size;
+  int strip, strips;
+  Banks banks;
 
   __device__ TileRow(const Tiles& tiles, const Range<int>& window, int group, int strip)
       : columns(core::shared_memory<Column>() + min(group, tiles.groups - 1) * tiles.pitch),
         window_first(window.first),
-        first(strip * N),
-        last(group < tiles.groups ? window.last - window.first : 0),
-        step(tiles.strips * N) {}
+        window_size(group < tiles.groups ? window.last - window.first : 0),
+        strip(strip),
+        strips(tiles.strips),
+        banks(tiles.banks) {}
 
-  __device__ const Column* operator[](int x) const { return columns + core::padded(x - window_first, sizeof(Column)); }
+  __device__ const Column* operator[](int x) const { return columns + banks(x - window_first); }
 
   // source: at the window's first column. ahead: the offset of a row that is needed later.
-  __device__ void load(const T* const (&source)[W], int64_t ahead) const {
-    __syncthreads();  // all have used the row before
-    for (int x = first; x < last; x += step) {
-      core::Pack<T, N> values[W];
+  __device__ void load(const T* const (&source)[K], int64_t ahead) const {
+    constexpr int line = 128 / sizeof(T);
+    for (int x = strip * line; x < window_size; x += strips * line) {
 #pragma unroll
-      for (int k = 0; k < W; ++k) values[k] = core::load<N>(source[k] + x);
+      for (int k = 0; k < K; ++k) core::prefetch(source[k] + (x + ahead));
+    }
+    __syncthreads();                               // all have used the row before
+    constexpr int U = N * sizeof(T) < 16 ? 2 : 1;  // accesses of a plane that are in flight together
+    const int step = strips * N;
+    for (int x = strip * N; x < window_size; x += U * step) {
+      core::Pack<T, N> values[U][K];
 #pragma unroll
-      for (int k = 0; k < W; ++k) core::prefetch(source[k] + (x + ahead));
-      Column* to = columns + core::padded(x, sizeof(Column));
+      for (int u = 0; u < U; ++u) {
+        if (x + u * step >= window_size) break;
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        Column column;
+        for (int k = 0; k < K; ++k) values[u][k] = core::load<N>(source[k] + (x + u * step));
+      }
 #pragma unroll
-        for (int k = 0; k < W; ++k) column.value[k] = values[k].value[n];
-        to[n] = column;
+      for (int u = 0; u < U; ++u) {
+        if (x + u * step >= window_size) break;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          Column column;
+#pragma unroll
+          for (int k = 0; k < K; ++k) column.value[k] = values[u][k].value[n];
+          columns[banks(x + u * step + n)] = column;
+        }
       }
     }
     __syncthreads();
   }
 };
 
-// As Interpolated, of W columns.
-template <int N, class T>
+// As Interpolated, of C columns.
+template <int N, int C, int K, class T>
 struct TileInterpolated {
-  using Row = TileRow<N, T>;
+  using Row = TileRow<N, K, T>;
   using A = core::opmath<T>;
-  static constexpr int W = Row::W, rows_ahead = Row::rows_ahead;
+  static constexpr int rows_ahead = Row::rows_ahead;
 
   Row row;
-  const typename Row::Column *lower[W], *upper[W];
-  A lower_weight[W], upper_weight[W];
+  const typename Row::Column *lower[C], *upper[C];
+  A lower_weight[C], upper_weight[C];
 
   __device__ TileInterpolated(const Row& row, const Axis<A, int>& x, int column) : row(row) {
 #pragma unroll
-    for (int n = 0; n < W; ++n) {
+    for (int n = 0; n < C; ++n) {
       const auto tap = x.tap(column + n);
       lower[n] = row[tap.lower];
       upper[n] = row[tap.upper];
@@ -75,98 +87,115 @@ struct TileInterpolated {
     }
   }
 
-  __device__ void load_row(const T* const (&source)[W], int64_t ahead, A (&to)[W][W]) const {
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][C]) const {
     row.load(source, ahead);
 #pragma unroll
-    for (int n = 0; n < W; ++n) {
+    for (int n = 0; n < C; ++n) {
       const auto left = *lower[n], right = *upper[n];
 #pragma unroll
-      for (int k = 0; k < W; ++k) {
+      for (int k = 0; k < K; ++k) {
         to[k][n] = lower_weight[n] * core::widen<A>(left, k) + upper_weight[n] * core::widen<A>(right, k);
       }
     }
   }
 };
 
-// As Gathered, of W columns.
-template <int N, class T>
+// As Gathered, of C columns.
+template <int N, int C, int K, class T>
 struct TileGathered {
-  using Row = TileRow<N, T>;
+  using Row = TileRow<N, K, T>;
   using A = core::opmath<T>;
-  static constexpr int W = Row::W, rows_ahead = Row::rows_ahead, together = columns_together;
+  static constexpr int rows_ahead = Row::rows_ahead;
+  static constexpr int most_together = C > 1 ? columns_together : 2 * columns_together;
 
   Row row;
-  const typename Row::Column* at[W][together];
-  A weight[W][together];
+  const Axis<A, int>& x_axis;
+  int column, together;
+  Range<int> rest[C];  // what is not among those together
+  const typename Row::Column* at[C][most_together];
+  A weight[C][most_together];
 
   // zero: a column of zeros, which stands for one that does not count.
-  __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, const typename Row::Column* zero)
-      : row(row) {
+  __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, int together,
+                          const typename Row::Column* zero)
+      : row(row), x_axis(x_axis), column(column), together(together) {
 #pragma unroll
-    for (int n = 0; n < W; ++n) {
-      const int first = x_axis.outputs_of(column + n).first;
+    for (int n = 0; n < C; ++n) {
+      const auto outputs = x_axis.outputs_of(column + n);
+      rest[n] = {outputs.first + together, outputs.last};
 #pragma unroll
-      for (int j = 0; j < together; ++j) {
-        const auto tap = x_axis.tap(first + j);
-        const bool counts = first + j < x_axis.out && tap.lower <= column + n;
-        at[n][j] = counts ? row[first + j] : zero;
-        weight[n][j] = counts ? tap.weight(column + n) : A(0);
+      for (int j = 0; j < most_together; ++j) {
+        const int x = outputs.first + j;
+        const bool counts = x < outputs.last;
+        at[n][j] = counts ? row[x] : zero;
+        weight[n][j] = counts ? x_axis.tap(x).weight(column + n) : A(0);
       }
     }
   }
 
-  __device__ void load_row(const T* const (&source)[W], int64_t ahead, A (&sum)[W][W]) const {
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][C]) const {
     row.load(source, ahead);
-    for_each_value<W, W>([&](int k, int n) { sum[k][n] = 0; });
+    for_each_value<C, K>([&](int k, int n) { sum[k][n] = 0; });
 #pragma unroll
-    for (int n = 0; n < W; ++n) {
+    for (int n = 0; n < C; ++n) {
+      const auto add = [&](A by, const typename Row::Column grad) {
 #pragma unroll
-      for (int j = 0; j < together; ++j) {
-        const auto grad = *at[n][j];
+        for (int k = 0; k < K; ++k) sum[k][n] += by * core::widen<A>(grad, k);
+      };
 #pragma unroll
-        for (int k = 0; k < W; ++k) sum[k][n] += weight[n][j] * core::widen<A>(grad, k);
+      for (int begin = 0; begin < most_together; begin += columns_together) {
+        if (begin >= together) break;
+#pragma unroll
+        for (int j = begin; j < begin + columns_together; ++j) add(weight[n][j], *at[n][j]);
+      }
+      if constexpr (C == 1) {
+        for (int x = rest[n].first; x < rest[n].last; ++x) add(x_axis.tap(x).weight(column + n), *row[x]);
       }
     }
   }
 };
 
 // Calls f(strip, row) for each tile of the block. window(columns): what columns of the target need of the source's.
-template <int N, class T, class Window, class F>
+template <int N, int C, int K, class T, class Window, class F>
 __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height, int width, Window window, F f) {
   const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
   for (int64_t index = blockIdx.x; index < tiles.parts.count; index += gridDim.x) {
     const auto tile = tiles.parts[index];
     const auto [part, exists] = tiles.place(tile, group, lane);
-    constexpr int W = TileRow<N, T>::W;
-    Strip<W, W, false, int, T> strip(p, tiles.parts, part, height, width);
+    Strip<C, K, false, int, T> strip(p, tiles.parts, part, height, width);
     if (!exists) strip.planes = 0;
-    const TileRow<N, T> row(tiles, in_packs(window(tiles.columns(tile, W)), N), group, lane);
+    const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile, C)), N), group, lane);
     strip.move_source(row.window_first);
     f(strip, row);
   }
 }
 
-// Both need columns of the source next to each other, in rows that are aligned to packs and a multiple of them, and rows of
-// the target of a multiple of W; backward needs is_dense().
-template <int N, class T>
+// Both need columns of the source next to each other; N > 1 and Packs (see tile_width) what tile_launch says.
+template <int N, bool Packs, class T>
 __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
+  constexpr auto width = tile_width<core::opmath<T>>(Packs, sizeof(T));
+  constexpr int C = width.columns, K = width.planes;
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
-  for_each_tile<N>(
+  for_each_tile<N, C, K>(
       p, tiles, y_axis.out, x_axis.out, [&](const Range<int>& columns) { return inputs_of(x_axis, columns); },
       [&](auto& strip, const auto& row) {
-        forward_rows(strip, TileInterpolated<N, T>(row, x_axis, strip.column), y_axis, p.strides.h);
+        const TileInterpolated<N, C, K, T> source(row, x_axis, strip.column);
+        forward_rows(strip, source, y_axis, p.strides.h);
       });
 }
 
-template <int N, class T>
-__global__ void __launch_bounds__(tile_threads, 3) backward_tile_kernel(Params<T> p, Tiles tiles) {
+template <int N, bool Packs, class T>
+__global__ void __launch_bounds__(tile_threads, Packs ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
+  constexpr auto width = tile_width<core::opmath<T>>(Packs, sizeof(T));
+  constexpr int C = width.columns, K = width.planes;
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
-  auto* zero = core::shared_memory<typename TileRow<N, T>::Column>() + tiles.groups * tiles.pitch;
+  auto* zero = core::shared_memory<core::Pack<T, K>>() + tiles.groups * tiles.pitch;
   if (threadIdx.x == 0) *zero = {};
-  for_each_tile<N>(
+  for_each_tile<N, C, K>(
       p, tiles, y_axis.in, x_axis.in, [&](const Range<int>& columns) { return outputs_of(x_axis, columns); },
       [&](auto& strip, const auto& row) {
-        backward_rows(strip, TileGathered<N, T>(row, x_axis, strip.column, zero), y_axis, p.strides.h);
+        const TileGathered<N, C, K, T> source(row, x_axis, strip.column, tiles.together, zero);
+        backward_rows(strip, source, y_axis, p.strides.h);
       });
 }
 
