@@ -98,9 +98,15 @@ TEST_P(CudaUpsample, ManyPixels) {
       {"backward by tiles", {1, 5}, {560, 264}, {1120, 528}, "half_pixel", false, {}},
       {"tiles of columns that nothing reads", {1, 5}, {1120, 520}, {5, 136}, "half_pixel", false, 1.0},
       {"tiles beyond the last column", {1, 5}, {5, 136}, {1120, 520}, "half_pixel", false, 2.0},
-      {"tiles of columns", {2, 30}, {5, 7}, {341, 43}, "half_pixel", true, {}},
-      {"tiles of columns, more of one than are kept", {1, 5}, {512, 259}, {512, 1295}, "half_pixel", false, {}},
-      {"tiles of columns, from pairs", {1, 5}, {512, 130}, {512, 520}, "half_pixel", false, {}},
+      {"tiles of pairs and of single columns", {2, 30}, {5, 7}, {341, 42}, "half_pixel", true, {}},
+      {"tiles of single columns, that get more than are kept",
+       {1, 5},
+       {512, 259},
+       {512, 1295},
+       "half_pixel",
+       false,
+       {}},
+      {"tiles of single columns, from pairs", {1, 5}, {512, 130}, {512, 520}, "half_pixel", false, {}},
       {"forward without tiles", {2, 9}, {5, 660}, {200, 220}, "half_pixel", false, {}},
       {"backward without tiles", {2, 9}, {1000, 44}, {5, 748}, "half_pixel", false, {}},
   };
@@ -118,21 +124,24 @@ TEST_P(CudaUpsample, ManyPixels) {
 
 // What a pixel does not count for does not see it, though it may be next to what it reads.
 TEST(CudaUpsampleNeighbours, DoNotLeak) {
-  for (const char* mode : {"half_pixel", "asymmetric"}) {
-    const auto pixels = [](int64_t height, int64_t width) {
-      const Tensor t = at::randn({1, 5, height, width}, at::kFloat);
-      const Tensor chosen = at::rand(t.sizes());
-      return t.masked_fill(chosen < 1e-3, std::nan("")).masked_fill(chosen > 1 - 1e-3, INFINITY);
-    };
-    const Tensor input = pixels(560, 264), grad = pixels(1120, 528);
-    const Tensor y = axis_weights(560, 1120, mode).gt(0).to(at::kFloat),
-                 x = axis_weights(264, 528, mode).gt(0).to(at::kFloat);
-    const auto bad = [](const Tensor& t) { return t.isfinite().logical_not(); };
-    const std::optional<double> none;
-    const Tensor out = Forward::call(on_cuda(input), size(grad), mode, none, none).cpu();
-    EXPECT_TRUE(bad(out).equal(at::matmul(at::matmul(y, bad(input).to(at::kFloat)), x.t()).gt(0))) << mode;
-    const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, none).cpu();
-    EXPECT_TRUE(bad(result).equal(at::matmul(at::matmul(y.t(), bad(grad).to(at::kFloat)), x).gt(0))) << mode;
+  using Size = std::array<int64_t, 2>;
+  const auto pixels = [](const Size& size) {
+    const Tensor t = at::randn({1, 5, size[0], size[1]}, at::kFloat);
+    const Tensor chosen = at::rand(t.sizes());
+    return t.masked_fill(chosen < 1e-3, std::nan("")).masked_fill(chosen > 1 - 1e-3, INFINITY);
+  };
+  for (const auto& [in, out] : {std::pair<Size, Size>{{560, 264}, {1120, 528}}, {{512, 130}, {512, 520}}}) {
+    for (const char* mode : {"half_pixel", "asymmetric"}) {
+      const Tensor input = pixels(in), grad = pixels(out);
+      const Tensor y = axis_weights(in[0], out[0], mode).gt(0).to(at::kFloat),
+                   x = axis_weights(in[1], out[1], mode).gt(0).to(at::kFloat);
+      const auto bad = [](const Tensor& t) { return t.isfinite().logical_not(); };
+      const std::optional<double> none;
+      const Tensor result = Forward::call(on_cuda(input), size(grad), mode, none, none).cpu();
+      EXPECT_TRUE(bad(result).equal(at::matmul(at::matmul(y, bad(input).to(at::kFloat)), x.t()).gt(0))) << mode;
+      const Tensor by_input = Backward::call(on_cuda(grad), size(input), mode, none, none).cpu();
+      EXPECT_TRUE(bad(by_input).equal(at::matmul(at::matmul(y.t(), bad(grad).to(at::kFloat)), x).gt(0))) << mode;
+    }
   }
 }
 

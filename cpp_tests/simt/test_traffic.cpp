@@ -82,9 +82,9 @@ TEST_P(Traffic, Upsample) {
     std::pair<double, double> forward, backward;
   };
   for (const auto& [what, planes, in, out, forward, backward] : {
-           Case{"doubled", {1, 4}, {2048, 128}, {4096, 256}, {2.9, 2.9}, {4.3, 4.5}},
+           Case{"doubled", {1, 4}, {2048, 128}, {4096, 256}, {2.9, 2.9}, {4.4, 4.6}},
            Case{"wide times 4", {1, 16}, {1024, 64}, {1024, 256}, {4.2, 4.4}, {3.7, 3.9}},
-           Case{"31 wide times 2", {4, 64}, {128, 31}, {128, 62}, {4.1, 5.5}, {4.2, 4.8}},
+           Case{"31 wide times 2", {4, 64}, {128, 31}, {128, 62}, {4.1, 4.8}, {4.2, 4.9}},
        }) {
     const Tensor image = random({planes[0], planes[1], in[0], in[1]});
     const Tensor grad = random({planes[0], planes[1], out[0], out[1]});

@@ -52,9 +52,8 @@ bool has_packs(const Params<T>& p, int64_t source_width) {
 template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
-  if (p.channels_last || !is_narrow(p) || p.strides.w != 1) return std::nullopt;
-  const bool packs = has_packs<core::wide<T>>(p, backward ? p.x.out : p.x.in) && core::is_aligned16(p.target, {}) &&
-                     width % tile_width<core::opmath<T>>(true, sizeof(T)).columns == 0;
+  if (p.channels_last || !is_narrow(p) || p.strides.w != 1 || !core::is_aligned16(p.target, {})) return std::nullopt;
+  const bool packs = has_packs<core::wide<T>>(p, backward ? p.x.out : p.x.in);
   return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }
 
@@ -62,7 +61,8 @@ Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::s
                     std::optional<double> scale_h, std::optional<double> scale_w) {
   return forward(input, output_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     if (const auto tiles = tiles_of(p, /*backward=*/false)) {
-      const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, true, T> : forward_tile_kernel<1, false, T>;
+      constexpr int W = tile_columns<core::opmath<T>>;
+      const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, W, T> : forward_tile_kernel<1, 2, T>;
       return core::launch(kernel, tiles->shape, input.device(), p, *tiles);
     }
     with_launch(p, p.y.out, p.x.out, /*planes=*/true,
@@ -77,9 +77,10 @@ Tensor backward_cuda(const Tensor& grad, c10::SymIntArrayRef input_size, std::st
                      std::optional<double> scale_h, std::optional<double> scale_w) {
   return backward(grad, input_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
     if (const auto tiles = tiles_of(p, /*backward=*/true)) {
-      const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, true, T>
-                          : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, false, T>
-                                                     : backward_tile_kernel<1, false, T>;
+      constexpr int W = tile_columns<core::opmath<T>>;
+      const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, W, T>
+                          : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
+                                                     : backward_tile_kernel<1, 1, T>;
       return core::launch(kernel, tiles->shape, grad.device(), p, *tiles);
     }
     with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,

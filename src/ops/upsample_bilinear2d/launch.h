@@ -84,17 +84,15 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
 
 constexpr int tile_threads = 128;
 
-// What a thread computes of a tile: columns next to each other, of several planes.
-struct TileWidth {
-  int columns, planes;
-};
-
-// packs: rows of the target are written in packs; with more values than these, registers run out. Else a thread has one column,
-// so that what a warp writes lies next to each other, and of planes what 16 bytes of shared memory hold.
+// Of a tile a thread computes columns next to each other, of several planes. Where rows are read and written in packs those
+// are 16 bytes of what it computes with each way: with more values registers run out. Without packs forward writes pairs of
+// columns. Backward, which reads more than it writes, then takes single ones, of as many planes as 16 bytes of shared memory hold.
 template <class A>
-constexpr TileWidth tile_width(bool packs, int64_t element_bytes) {
-  constexpr int values = 16 / sizeof(A);
-  return packs ? TileWidth{values, values} : TileWidth{1, static_cast<int>(16 / element_bytes)};
+inline constexpr int tile_columns = 16 / sizeof(A);
+
+template <class A>
+constexpr int tile_planes(int columns, int64_t element_bytes) {
+  return columns > 1 ? tile_columns<A> : static_cast<int>(16 / element_bytes);
 }
 
 // The columns of the input that columns of the output read, and the reverse.
@@ -132,11 +130,12 @@ struct Tiles {
   Parts parts;  // the tiles: of blocks of groups, for images, and of blocks of strips, for strips
   int64_t all_groups;
   int all_strips;      // of a row
+  int width;           // columns of a strip
+  bool packs;          // whether the source is read in packs
   int groups, strips;  // of a tile
   int pitch;           // of a group's row in shared memory, in columns
   Banks banks;         // where these are
   int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
-  bool packs;          // see tile_width
 
   // That of a thread: the last one there is, in a tile that reaches past the end.
   struct Place {
@@ -150,10 +149,9 @@ struct Tiles {
             exists};
   }
 
-  // of_strip: how many a strip has.
-  C10_HOST_DEVICE Range<int> columns(const Parts::Part& tile, int of_strip) const {
+  C10_HOST_DEVICE Range<int> columns(const Parts::Part& tile) const {
     const int begin = static_cast<int>(tile.strip) * strips, end = begin + strips;
-    return {begin * of_strip, (end < all_strips ? end : all_strips) * of_strip};
+    return {begin * width, (end < all_strips ? end : all_strips) * width};
   }
 };
 
@@ -169,8 +167,8 @@ bool is_dense(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
-// packs: whether rows of source and target can be read and written in accesses of 16 bytes. None where a tile would be too
-// small or too wide, or there would be too few of them.
+// packs: whether rows of the source can be read in accesses of 16 bytes. The target starts on such a boundary. None where a
+// tile would be too small or too wide, or there would be too few of them.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
                                  bool backward) {
@@ -184,20 +182,21 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   // Forward would read columns that nothing needs, backward sum more of them than it reads.
   if (ratio > (backward ? 16 : 2)) return std::nullopt;
   const bool few_columns = !backward || is_dense(x);
-  packs = packs && few_columns && target.width >= enough_packs * tile_width<A>(true, element_bytes).columns;
-  // Without packs forward of wide rows gains nothing: what threads of a strip read and write lies next to each other too.
-  if (!packs && !backward && target.width > 64) return std::nullopt;
-  const auto [width, planes] = tile_width<A>(packs, element_bytes);
+  packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= enough_packs * tile_columns<A>;
+  const int width = packs ? tile_columns<A> : backward ? 1 : 2, planes = tile_planes<A>(width, element_bytes);
+  if (target.width % width != 0) return std::nullopt;
   const int64_t all_planes = target.batch * target.channels;
-  if (target.width < width || 2 * all_planes < planes) return std::nullopt;
+  if (target.width == 0 || 2 * all_planes < planes) return std::nullopt;
   const int64_t all_strips = target.width / width, all_groups = at::ceil_div(all_planes, int64_t{planes});
   const int64_t column_bytes = planes * element_bytes;
-  const auto pitch_of = [&, width = width](int64_t strips) {
+  const auto pitch_of = [&](int64_t strips) {
     // With a column on both sides, what rounding may add, and whole packs at both ends.
     const double columns =
         static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
     const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
-    return at::round_up(most, 128 / static_cast<int>(column_bytes));
+    // Half a block more, for two groups in one access.
+    const int block = 128 / static_cast<int>(column_bytes);
+    return at::round_up(most, block) + block / 2;
   };
   int64_t most_strips = tile_threads;
   while (pitch_of(std::min(most_strips, all_strips)) * column_bytes > most_bytes) most_strips /= 2;
@@ -223,12 +222,13 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
                parts,
                all_groups,
                static_cast<int>(all_strips),
+               width,
+               packs,
                static_cast<int>(groups),
                static_cast<int>(strips),
                pitch,
                banks_of(step, packs ? static_cast<int>(16 / element_bytes) : 1, static_cast<int>(column_bytes)),
-               few_columns ? columns_together : 2 * columns_together,
-               packs};
+               few_columns ? columns_together : 2 * columns_together};
 }
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

@@ -33,32 +33,23 @@ struct TileRow {
 
   // source: at the window's first column. ahead: the offset of a row that is needed later.
   __device__ void load(const T* const (&source)[K], int64_t ahead) const {
+    // A row may start within a line: then its end is in one more.
     constexpr int line = 128 / sizeof(T);
-    for (int x = strip * line; x < window_size; x += strips * line) {
+    for (int x = strip * line; window_size > 0 && x < window_size + line - 1; x += strips * line) {
 #pragma unroll
-      for (int k = 0; k < K; ++k) core::prefetch(source[k] + (x + ahead));
+      for (int k = 0; k < K; ++k) core::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
-    __syncthreads();                               // all have used the row before
-    constexpr int U = N * sizeof(T) < 16 ? 2 : 1;  // accesses of a plane that are in flight together
-    const int step = strips * N;
-    for (int x = strip * N; x < window_size; x += U * step) {
-      core::Pack<T, N> values[U][K];
+    __syncthreads();  // all have used the row before
+    for (int x = strip * N; x < window_size; x += strips * N) {
+      core::Pack<T, N> values[K];
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        if (x + u * step >= window_size) break;
+      for (int k = 0; k < K; ++k) values[k] = core::load<N>(source[k] + x);
 #pragma unroll
-        for (int k = 0; k < K; ++k) values[u][k] = core::load<N>(source[k] + (x + u * step));
-      }
+      for (int n = 0; n < N; ++n) {
+        Column column;
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        if (x + u * step >= window_size) break;
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-          Column column;
-#pragma unroll
-          for (int k = 0; k < K; ++k) column.value[k] = values[u][k].value[n];
-          columns[banks(x + u * step + n)] = column;
-        }
+        for (int k = 0; k < K; ++k) column.value[k] = values[k].value[n];
+        columns[banks(x + n)] = column;
       }
     }
     __syncthreads();
@@ -164,17 +155,16 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
     const auto [part, exists] = tiles.place(tile, group, lane);
     Strip<C, K, false, int, T> strip(p, tiles.parts, part, height, width);
     if (!exists) strip.planes = 0;
-    const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile, C)), N), group, lane);
+    const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile)), N), group, lane);
     strip.move_source(row.window_first);
     f(strip, row);
   }
 }
 
-// Both need columns of the source next to each other; N > 1 and Packs (see tile_width) what tile_launch says.
-template <int N, bool Packs, class T>
+// Both need columns of the source next to each other, rows of it in packs of N, and rows of the target in packs of C.
+template <int N, int C, class T>
 __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
-  constexpr auto width = tile_width<core::opmath<T>>(Packs, sizeof(T));
-  constexpr int C = width.columns, K = width.planes;
+  constexpr int K = tile_planes<core::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   for_each_tile<N, C, K>(
       p, tiles, y_axis.out, x_axis.out, [&](const Range<int>& columns) { return inputs_of(x_axis, columns); },
@@ -184,10 +174,9 @@ __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T>
       });
 }
 
-template <int N, bool Packs, class T>
-__global__ void __launch_bounds__(tile_threads, Packs ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
-  constexpr auto width = tile_width<core::opmath<T>>(Packs, sizeof(T));
-  constexpr int C = width.columns, K = width.planes;
+template <int N, int C, class T>
+__global__ void __launch_bounds__(tile_threads, C > 1 ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
+  constexpr int K = tile_planes<core::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   auto* zero = core::shared_memory<core::Pack<T, K>>() + tiles.groups * tiles.pitch;
   if (threadIdx.x == 0) *zero = {};
