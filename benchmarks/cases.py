@@ -136,9 +136,13 @@ def trilinear(
 
 
 def upsample(
-    mode: str, layout: str = "contiguous", shape: tuple[int, int, int, int] = (8, 64, 128, 128), **where: Any
+    mode: str,
+    layout: str = "contiguous",
+    shape: tuple[int, int, int, int] = (8, 64, 128, 128),
+    factor: int = 2,
+    **where: Any,
 ) -> Case:
-    dtype, out = getattr(torch, where.get("dtype", "float32")), (2 * shape[2], 2 * shape[3])
+    dtype, out = getattr(torch, where.get("dtype", "float32")), (factor * shape[2], factor * shape[3])
 
     def inputs(device: torch.device) -> Tensors:
         images = noise(*shape, dtype=dtype, device=device)
@@ -150,8 +154,10 @@ def upsample(
     ours = Contestant(lambda x: cppcuda.functional.upsample_bilinear2d(x, out))
     contestants = {"cppcuda": ours, "F.interpolate": Contestant(builtin)}
     size = torch.Size(shape).numel() * dtype.itemsize
-    moved = (size, 4 * size) if mode == "forward" else (4 * size, size)
+    moved = (size, factor**2 * size) if mode == "forward" else (factor**2 * size, size)
     name, elements = "x".join(map(str, shape)), torch.Size(shape).numel()
+    if factor != 2:
+        name += f", {factor} times"
     plain = Contestant(builtin)
     op = "upsample_bilinear2d"
     return Case(op, mode, name, elements, inputs, contestants, plain, moved, layout=layout, **where)
@@ -249,8 +255,10 @@ def gpu_cases(tiny: bool = False) -> Iterator[Case]:
     gpu: dict[str, Any] = {"regime": GPU_TIME}
     modes, half_types = ("forward", "backward"), ("bfloat16", "float16")
     values, images, elements, batch = 2**24, (8, 64, 256, 256), 2**26, 4096
+    without_packs, small = (8, 64, 255, 255), (8, 64, 128, 128)
     if tiny:
         values, images, elements, batch = 2**11, (1, 8, 4, 4), 2**12, 8
+        without_packs, small = (1, 8, 3, 3), (1, 8, 2, 2)
 
     def of_features(mode: str, features: int, dtype: str = "float32") -> Case:
         return trilinear(mode, features, values // features, torch.float32, dtype=dtype, **gpu)
@@ -281,3 +289,6 @@ def gpu_cases(tiny: bool = False) -> Iterator[Case]:
         yield _without_compile(activation("sigmoid", mode, elements, dtype="float16", **gpu))
         yield _without_compile(of_features(mode, 4))
         yield _without_compile(of_features(mode, 33))
+        for dtype in ("float32", "bfloat16"):
+            yield _without_compile(upsample(mode, shape=small, factor=4, dtype=dtype, **gpu))
+            yield _without_compile(upsample(mode, shape=without_packs, dtype=dtype, **gpu))
