@@ -443,7 +443,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
         const auto of_column = needed({column, column + 1});
         ASSERT_TRUE(of_column.first == of_column.last ||
                     (window.first <= of_column.first && of_column.last <= window.last));
-        if (tiles->packs && backward) ASSERT_LE(of_column.last - of_column.first, tiles->together);
+        ASSERT_TRUE(!tiles->packs || !backward || of_column.last - of_column.first <= tiles->together);
       }
       if (!exists) continue;
       for (int64_t y = part.row; y < std::min(part.row + tiles->parts.segment_rows, target.height); ++y) {
