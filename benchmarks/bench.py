@@ -4,8 +4,9 @@
     benchmarks/bench.py [--quick] [--out DIR] [--case PATTERN]          see scripts/bench
     benchmarks/bench.py --device cuda [--seconds S] [--out DIR]         on a GPU
 
-Results are compared before they are timed; a wrong one ends the run. Backward is torch.autograd.grad on a graph that
-was recorded before. Where outputs are large, page faults decide, so there are regimes, with a process each:
+Results are compared before they are timed; a case that fails, or is wrong, is reported, and the exit status says so.
+Backward is torch.autograd.grad on a graph that was recorded before. Where outputs are large, page faults decide, so
+there are regimes, with a process each:
 
     default   outputs are allocated in the call
     thp       the same with THP_MEM_ALLOC_ENABLE=1: torch's own memory is huge pages too
@@ -29,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -214,6 +216,8 @@ def lines(row: dict[str, Any], width: int) -> Iterator[str]:
             text += f"{c['ratio']:.2f} ({low} to {high})" + ", of the roofline" * (name == STREAM)
         if c["kept_though_preempted"]:
             text += f"  {c['kept_though_preempted']} of {c['kept']} samples preempted"
+        if name in ("cppcuda", STREAM) and STREAM in row["contestants"]:
+            text += f"  {sum(row['bytes']) / c['median'] / 1e9:.0f} GB/s"
         yield text.rstrip()
         title = ""
     for name, error in row["failed"].items():
@@ -230,12 +234,17 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
         verdict = "holds" if t["holds"] else "MISSED" if t["measured"] < t["at_least"] else "not all measured"
         verdict += " (preempted)" * t["preempted"]
         yield f"{start}{t['measured']:>7.2f}  {verdict:20}{t['case']}"
+        for missed in t["missed"] if len(t["missed"]) > 1 else ():
+            low, high = missed["ratio_quartiles"]
+            yield f"    missed: {missed['ratio']:.2f} ({low:.2f} to {high:.2f})  {missed['case']}"
 
 
 def described(about: dict[str, Any], device: str) -> str:
     commit = (about["commit"] or "unknown")[:10] + " with changes" * about["uncommitted_changes"]
     if device == "cuda":
         machine = f"{about['gpu'] or 'no GPU: not a measurement'}, driver {about.get('driver')}"
+        if "copy_bytes_per_second" in about:
+            machine += f", copy_ at {about['copy_bytes_per_second'] / 1e9:.0f} GB/s"
     else:
         machine = f"{about['cpu']}, {about['threads']} threads, {about['cpu_capability']}"
         machine += f", load average {about['load_average']:.1f} at the start"
@@ -249,9 +258,17 @@ def selected(options: argparse.Namespace) -> list[Case]:
     return [c for c in chosen if re.search(options.case, c.name)]
 
 
+def cases_of(regime: str, options: argparse.Namespace) -> list[Case]:
+    return [c for c in selected(options) if process_of(c) == regime]
+
+
 def work(options: argparse.Namespace) -> None:
-    """A process of one regime: JSON lines on stdout, the machine first."""
+    """A process of one regime: JSON lines on stdout, the machine first, then before each case its number."""
     stdout, sys.stdout = sys.stdout, sys.stderr
+
+    def tell(what: Any) -> None:
+        print(json.dumps(what), file=stdout, flush=True)
+
     # The graph is kept from call to call, which buffers that are given away do not allow.
     functorch_config.donated_buffer = False
     about = machine() | {"threads": torch.get_num_threads()}
@@ -260,40 +277,79 @@ def work(options: argparse.Namespace) -> None:
         import gpu_timing
 
         about["copy_bytes_per_second"] = gpu_timing.copy_rate(2**30, device)
-    print(json.dumps(about), file=stdout, flush=True)
-    mine = [c for c in selected(options) if process_of(c) == options.worker]
-    began, longest = time.perf_counter(), 0.0
-    for i, case in enumerate(mine, 1):
+    tell(about)
+    mine = cases_of(options.worker, options)
+    began, lately = time.perf_counter(), [0.0]
+    for i, case in list(enumerate(mine))[options.begin :]:
         start = time.perf_counter()
-        print(f"{options.worker} {i}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
-        # What took longest so far is the guess for the next one.
-        if options.seconds and start - began + longest > options.seconds:
+        print(f"{options.worker} {i + 1}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
+        # The longest of the last few is the guess for the next one.
+        if options.seconds is not None and start - began + max(lately) > options.seconds:
             print("(no time left)", file=sys.stderr, flush=True)
             continue
-        print(json.dumps(run(case, device, options)), file=stdout, flush=True)
-        longest = max(longest, time.perf_counter() - start)
-        print(f"({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
+        tell(i)
+        try:
+            tell(run(case, device, options))
+        except Exception as error:
+            traceback.print_exc()
+            tell(failed_row(case, f"{type(error).__name__}: {error}", options.device))
+            sys.exit(1)  # after an error of CUDA nothing else would work here
+        lately = [*lately[-4:], time.perf_counter() - start]
+        print(f"({lately[-1]:.1f} s)", file=sys.stderr, flush=True)
         if device.type == "cuda":
             torch.cuda.empty_cache()
 
 
+def failed_row(case: Case, error: str, device: str) -> dict[str, Any]:
+    return record(case, {}, {}, {"cppcuda": error.splitlines()[0]}, device)
+
+
 def results_of(regime: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The machine, then a row for each case. One that fails takes its process with it; the next one has another."""
     ours = {name for variables in ENVIRONMENT.values() for name in variables}
     environment = {k: v for k, v in os.environ.items() if k not in ours} | ENVIRONMENT[regime]
     if options.tiny:
         environment["TRITON_INTERPRET"] = "1"  # from the start: Triton looks when it is imported
-    command = [sys.executable, __file__, *sys.argv[1:], "--worker", regime]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        yield from map(json.loads, process.stdout)
-    if process.returncode:
-        sys.exit(f"the process of regime {regime} failed with status {process.returncode}")
+    mine, start, begin, known = cases_of(regime, options), time.perf_counter(), 0, False
+    while begin < len(mine):
+        command = [sys.executable, __file__, *sys.argv[1:], "--worker", regime, "--begin", str(begin)]
+        if options.seconds is not None:
+            command += ["--seconds", str(options.seconds - (time.perf_counter() - start))]
+        answered = False
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            if (about := process.stdout.readline()) and not known:
+                known = True
+                yield json.loads(about)
+            for what in map(json.loads, process.stdout):
+                answered = not isinstance(what, int)
+                if answered:
+                    yield what
+                else:
+                    begin = what
+        if not process.returncode:
+            return
+        status = f"the process of regime {regime} ended with status {process.returncode}"
+        if not known:
+            sys.exit(status)
+        if not answered:
+            yield failed_row(mine[begin], status, options.device)
+        begin += 1
 
 
 def write(result: dict[str, Any], options: argparse.Namespace) -> None:
     path = options.json or options.out / "bench.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def draw_pictures(rows: list[dict[str, Any]], title: str, folder: Path) -> None:
+    try:
+        from plots import draw
+    except ImportError as error:
+        print(f"no pictures: {error}")
+    else:
+        draw(rows, title, folder)
 
 
 def main() -> None:
@@ -309,6 +365,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="the GPU's cases, tiny, on the CPU: checks the benchmark")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
+    parser.add_argument("--begin", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = options.rounds or (9 if options.quick else 15)
     if options.budget is None:
@@ -341,9 +398,15 @@ def main() -> None:
     print(f"\nTargets, for {where}; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
     write(result, options)
     if not options.json:
-        from plots import draw
-
-        draw(result["rows"], described(about, options.device), options.out)
+        draw_pictures(
+            [row for row in result["rows"] if row["contestants"]], described(about, options.device), options.out
+        )
+    if wrong := [row["name"] for row in result["rows"] if "cppcuda" in row["failed"]]:
+        sys.exit(f"{len(wrong)} of {len(chosen)} cases FAILED: {', '.join(wrong)}")
+    holding = sum(t["holds"] for t in result["targets"])
+    print(
+        f"\n{holding} of {len(result['targets'])} targets hold, {len(result['rows'])} of {len(chosen)} cases measured"
+    )
 
 
 if __name__ == "__main__":

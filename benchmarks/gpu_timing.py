@@ -23,8 +23,8 @@ from timing import Samples, summary
 
 Calls = Sequence[Callable[[], Any]]  # one for each set of inputs
 
-# The start of a sample: the host has this long per call, measured, times a reserve.
-_SPIN_RESERVE = 1.5
+# The start of a sample: the host has this long per call, measured, times a reserve, which grows while it is too small.
+_SPIN_RESERVE = (1.5, 4, 10, 25)
 _SPIN_CYCLES_PER_SECOND = 2e9
 # The queue of launches is finite (1024): few calls of an op that is many kernels.
 _MOST_CALLS = 40
@@ -46,33 +46,53 @@ def _sample(calls: Calls, count: int, host_seconds: float, device: torch.device)
             kept[i % len(calls)] = calls[i % len(calls)]()
         return (time.perf_counter() - start) / count
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(int(_SPIN_RESERVE * host_seconds * count * _SPIN_CYCLES_PER_SECOND) + 1000)
-    begin.record()
-    for i in range(count):
-        kept[i % len(calls)] = calls[i % len(calls)]()
-    end.record()
-    end.synchronize()
+    for reserve in _SPIN_RESERVE:
+        torch.cuda._sleep(int(reserve * host_seconds * count * _SPIN_CYCLES_PER_SECOND) + 1000)
+        begin.record()
+        for i in range(count):
+            kept[i % len(calls)] = calls[i % len(calls)]()
+        end.record()
+        queued_in_time = not begin.query()  # else the GPU may have waited for the host
+        end.synchronize()
+        if queued_in_time or host_seconds == 0:
+            break
     return begin.elapsed_time(end) / 1e3 / count
 
 
+def _host_seconds(calls: Calls, device: torch.device) -> float:
+    """How long the host takes for a call, without waiting for the GPU."""
+    start = time.perf_counter()
+    kept = [call() for call in calls]
+    seconds = (time.perf_counter() - start) / len(calls)
+    del kept
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return seconds
+
+
 def measure(
-    contestants: dict[str, Calls], *, device: torch.device, rounds: int, sample_seconds: float = 2e-3
+    contestants: dict[str, Calls],
+    *,
+    device: torch.device,
+    rounds: int,
+    sample_seconds: float = 2e-3,
+    warm_up: float = 0.3,
 ) -> dict[str, Samples]:
     """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, but has two calls at least
-    and each set of inputs once."""
+    and each set of inputs once. Before the rounds the GPU works for warm_up seconds: its clocks are low after some of
+    waiting, for a compiler, say."""
     host: dict[str, float] = {}
     result: dict[str, Samples] = {}
     for name, calls in contestants.items():
         # Twice over all inputs: compiles what compiles lazily, and fills the allocator's cache.
         _sample(calls, 2 * len(calls), 0, device)
-        start = time.perf_counter()
-        kept = [call() for call in calls]
-        host[name] = (time.perf_counter() - start) / len(calls)
-        del kept
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        host[name] = max(_host_seconds(calls, device) for _ in range(3))
         once = _sample(calls, len(calls), host[name], device)
         result[name] = Samples(max(2, len(calls), min(_MOST_CALLS, round(sample_seconds / max(once, 1e-9)))))
+    until = time.perf_counter() + warm_up
+    while device.type == "cuda" and time.perf_counter() < until:
+        for name, calls in contestants.items():
+            _sample(calls, result[name].calls, 0, device)
     for _ in range(rounds):
         for name, calls in contestants.items():
             result[name].seconds.append(_sample(calls, result[name].calls, host[name], device))
@@ -187,7 +207,7 @@ class Stream:
         for config in _CONFIGS:
             self.config = config
             self.check()
-            samples = measure({"stream": self.calls}, device=self.device, rounds=3)
+            samples = measure({"stream": self.calls}, device=self.device, rounds=3, warm_up=0.05)
             seconds[config] = summary(samples["stream"])["median"]
         self.config = min(seconds, key=lambda c: seconds[c])
 

@@ -134,7 +134,8 @@ def evaluate(rows: list[dict[str, Any]], chosen: list[dict[str, Any]], device: s
         if not wanted:
             continue
         contestants = {row["name"]: row["contestants"] for row in rows if target.selects(row)}
-        ratios = {name: c[target.against]["ratio"] for name, c in contestants.items() if target.against in c}
+        against = {name: c[target.against] for name, c in contestants.items() if target.against in c}
+        ratios = {name: a["ratio"] for name, a in against.items()}
         entry: dict[str, Any] = {
             "target": target.text,
             "against": target.against,
@@ -142,6 +143,11 @@ def evaluate(rows: list[dict[str, Any]], chosen: list[dict[str, Any]], device: s
             "cases": len(ratios),
             "cases_wanted": wanted,
             "holds": False,
+            "missed": [
+                {"case": name, "ratio": a["ratio"], "ratio_quartiles": a["ratio_quartiles"]}
+                for name, a in against.items()
+                if a["ratio"] < target.at_least
+            ],
         }
         if ratios:
             worst = min(ratios, key=lambda name: ratios[name])

@@ -1,4 +1,4 @@
-"""benchmarks/bench.py: its statistics, that wrong results end it, and a run that is too short to measure anything."""
+"""benchmarks/bench.py: its statistics, that wrong results are errors, and a run too short to measure anything."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_wrong_results_are_errors() -> None:
         bench.compare("peer", (right[0],), (right,))
 
 
-def test_wrong_peer_ends_the_run_and_a_failing_one_is_reported() -> None:
+def test_wrong_peer_is_an_error_and_a_failing_one_is_reported() -> None:
     def fail(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("cannot")
 
@@ -97,6 +97,87 @@ def test_wrong_peer_ends_the_run_and_a_failing_one_is_reported() -> None:
         torch.set_num_threads(threads)
     assert set(row["contestants"]) == {"cppcuda", "same"} and row["failed"] == {"broken": "ValueError: cannot"}
     assert any("broken" in line and "FAILED" in line for line in bench.lines(row, 10))
+
+
+# What a worker tells: its first case, one that fails, one that takes the process down, the last one.
+WORKER = """
+import json, os, sys
+say = lambda what: print(json.dumps(what), flush=True)
+row = lambda i, **failed: say({"name": f"case {i}", "failed": failed})
+say("machine")
+for i in range(int(sys.argv[sys.argv.index("--begin") + 1]), 4):
+    say(i)
+    if i == 1:
+        row(i, cppcuda="wrong")
+        sys.exit(1)
+    if i == 2:
+        os.abort()
+    row(i)
+"""
+
+
+def test_cases_after_one_that_fails_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    mine = list(bench.gpu_cases(tiny=True))[:4]
+    monkeypatch.setattr(bench, "__file__", str(worker))
+    monkeypatch.setattr(bench, "cases_of", lambda *args: mine)
+    options = bench.argparse.Namespace(tiny=False, seconds=60, device="cuda")
+    about, first, wrong, crashed, last = bench.results_of("default", options)
+    assert about == "machine" and not first["failed"] and not last["failed"]
+    assert wrong["failed"] == {"cppcuda": "wrong"}
+    assert crashed["name"] == mine[2].name and "ended with status -6" in crashed["failed"]["cppcuda"]
+
+
+def test_a_worker_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(bench, "cases_of", lambda *args: list(bench.gpu_cases(tiny=True)))
+    with pytest.raises(SystemExit, match="ended with status 3"):
+        list(bench.results_of("default", bench.argparse.Namespace(tiny=False, seconds=None, device="cuda")))
+
+
+def test_failed_cases_are_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, *_ = bench.selected(bench.argparse.Namespace(device="cuda", tiny=True, quick=False, case=""))
+    row = bench.failed_row(case, "AssertionError: differs\nby much", "cuda")
+    about = dict.fromkeys(("commit", "uncommitted_changes", "torch", "gpu"), False)
+    monkeypatch.setattr(bench, "results_of", lambda *args: iter([about, row]))
+    file = tmp_path / "bench.json"
+    pattern = f"^{bench.re.escape(case.name)}$"
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--tiny", "--case", pattern, "--json", str(file)])
+    with pytest.raises(SystemExit, match=f"1 of 1 cases FAILED: {bench.re.escape(case.name)}"):
+        bench.main()
+    printed = capsys.readouterr().out
+    assert "FAILED: AssertionError: differs\n" in printed and "not measured" in printed
+    assert json.loads(file.read_text())["rows"] == json.loads(json.dumps([row]))
+
+
+@pytest.mark.parametrize(("late", "spins"), [(0, 1), (2, 3), (9, 4)])
+def test_samples_of_a_gpu_that_waited_are_taken_again(monkeypatch: pytest.MonkeyPatch, late: int, spins: int) -> None:
+    gpu_timing = pytest.importorskip("gpu_timing", exc_type=ImportError)
+    slept: list[int] = []
+
+    class Event:
+        def __init__(self, **kwargs: object) -> None: ...
+
+        def record(self) -> None: ...
+
+        def synchronize(self) -> None: ...
+
+        def query(self) -> bool:
+            return len(slept) <= late
+
+        def elapsed_time(self, end: object) -> float:
+            return 3.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", slept.append)
+    calls: list[int] = []
+    seconds = gpu_timing._sample([lambda: calls.append(1)], 3, 1e-3, torch.device("cuda"))
+    assert seconds == pytest.approx(1e-3) and len(slept) == spins and len(calls) == 3 * spins
+    assert slept == sorted(set(slept))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -119,7 +200,7 @@ def test_target_counts_by_its_worst_case() -> None:
     def evaluated(ratios: list[float]) -> tuple[dict[str, Any], str]:
         rows = []
         for key, ratio in zip(keys, ratios, strict=False):
-            calm = {"ratio": ratio, "kept_though_preempted": 0}
+            calm = {"ratio": ratio, "ratio_quartiles": [ratio, ratio], "kept_though_preempted": 0}
             rows.append(key | {"contestants": {"cppcuda": calm, "torch.sigmoid": calm}})
         (result,) = targets.evaluate(rows, keys, "cpu")
         return result, *bench.target_lines([result])
@@ -129,6 +210,8 @@ def test_target_counts_by_its_worst_case() -> None:
     assert result["holds"] and result["case"] == worst and "holds" in line
     result, line = evaluated([*most, 0.99])
     assert not result["holds"] and result["measured"] == 0.99 and result["case"] == worst and "MISSED" in line
+    result, line, *missed = evaluated([0.9, *most[1:], 0.8])
+    assert result["case"] == worst and ["0.90" in missed[0], "0.80" in missed[1]] == [True, True]
     result, line = evaluated(most)
     assert not result["holds"] and "not all measured" in line
     result, line = evaluated([])
