@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,7 @@ hypothesis.settings.load_profile("cppcuda")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: needs gigabytes of memory or minutes (deselect with -m 'not slow')")
+    config.addinivalue_line("markers", "large: fills a GPU's memory, so one at a time")
     config.addinivalue_line(
         "markers", "capability(name): a row of the support matrix, for the operator that `entry` names"
     )
@@ -80,6 +82,15 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """After an error of CUDA nothing works in its process any more: xdist starts another one for the tests that are
+    left, and reports a crash of this one."""
+    if call.excinfo and "CUDA error" in call.excinfo.exconly() and "PYTEST_XDIST_WORKER" in os.environ:
+        item.config.pluginmanager.getplugin("capturemanager").suspend(in_=True)
+        print(f"FAILED {item.nodeid}: {call.excinfo.getrepr(style='short')}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 # ---------------------------------------------------------------- support matrix

@@ -270,10 +270,7 @@ def check_some_rows(inputs: Triple, results: list[Tensor | None], rows: list[int
             assert_near(actual[at], wanted)
 
 
-large = pytest.mark.xdist_group("large")  # one at a time: they fill the memory
-
-
-@large
+@pytest.mark.large
 @pytest.mark.slow
 def test_more_than_2_to_31_elements(poisoned: None) -> None:
     features = 256
@@ -287,7 +284,7 @@ def test_more_than_2_to_31_elements(poisoned: None) -> None:
     check_some_rows(inputs, [*run(*inputs)], some)
 
 
-@large
+@pytest.mark.large
 @pytest.mark.slow
 @pytest.mark.parametrize("features", [256, 100])
 def test_more_rows_than_one_grid_holds(poisoned: None, features: int) -> None:
@@ -309,7 +306,7 @@ def test_more_rows_than_one_grid_holds(poisoned: None, features: int) -> None:
     check_some_rows(inputs, [None, by_feats, by_points], some)
 
 
-@large
+@pytest.mark.large
 @pytest.mark.slow
 def test_one_row_of_more_than_2_to_31_elements() -> None:
     features = 2**28 + 24

@@ -42,7 +42,8 @@ Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
     const bool packs = p.feats_feature == 1 &&
                        core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                        core::is_aligned16(p.out, {});
-    const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features);
+    const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features) &&
+                       core::is_aligned16(p.out, {});
     const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
     if (launch.whole) {
       with_features<T>(p.features,
