@@ -11,7 +11,7 @@ from cppcuda import _load
 
 _path = _load.load()
 
-from cppcuda import functional, nn, onnx  # noqa: E402  (they need the ops)
+from cppcuda import distributed, flop_counter, functional, nn, onnx  # noqa: E402  (they need the ops)
 
 __version__ = _build.VERSION
 
@@ -30,4 +30,13 @@ def cmake_prefix_path() -> Path:
     return Path(__file__).parent
 
 
-__all__ = ["__version__", "cmake_prefix_path", "functional", "library_path", "nn", "onnx"]
+__all__ = [
+    "__version__",
+    "cmake_prefix_path",
+    "distributed",
+    "flop_counter",
+    "functional",
+    "library_path",
+    "nn",
+    "onnx",
+]

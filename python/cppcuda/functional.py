@@ -111,7 +111,8 @@ def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tenso
 
     Returns:
         ``(hy, cy)``, ``[B, S]`` each, contiguous, in the dtypes of ``hx`` and ``cx``. The gates are rounded to the
-        dtype of ``input``, as a linear layer's result is; all else is computed in float32 for 16 bits.
+        dtype of ``input``, as a linear layer's result is; all else is computed in float32 for 16 bits. The products
+        are torch's own matmul, under its settings (``torch.backends.cuda.matmul``), except those of small cells.
 
     A group of such cells, every argument with one more first dim G, is one call too. G, B, I and S may be 0.
 

@@ -56,6 +56,8 @@ class LLTMCell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if input_size < 0 or hidden_size < 0:
+            raise ValueError(f"LLTMCell: sizes must not be negative, got {input_size} and {hidden_size}")
         self.input_size = input_size
         self.hidden_size = hidden_size
         factory: dict[str, Any] = {"device": device, "dtype": dtype}

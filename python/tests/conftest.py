@@ -42,6 +42,7 @@ CAPABILITIES = (
     "TorchScript",
     "autocast",
     "meta",
+    "DTensor",
 )
 
 # torch speaks of its own plans here, not of anything that a test does wrong.

@@ -4,8 +4,9 @@ import copy
 import io
 import math
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import cppcuda
 import pytest
 import torch
 from cppcuda.functional import lltm_cell
@@ -14,6 +15,7 @@ from samples.lltm_cell import lltm_cell_reference
 from support import allocated_bytes, assert_close, scalar
 from torch import Tensor, nn
 from torch.export import Dim, export
+from torch.utils.flop_counter import FlopCounterMode
 
 STEPS, BATCH, INPUT, SIZE = 50, 4, 5, 6
 
@@ -303,3 +305,22 @@ def test_training_lowers_the_loss() -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[0] > 0.5 and losses[-1] < 0.05, losses[::10]
+
+
+@pytest.mark.parametrize("sizes", [(-3, 4), (3, -4)])
+def test_negative_sizes_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"sizes must not be negative, got {sizes[0]} and {sizes[1]}"):
+        LLTMCell(*sizes)
+
+
+@pytest.mark.parametrize("wanted", [range(5), (1,), (2, 4), (0, 3)], ids=["all", "weight", "none", "state"])
+@pytest.mark.parametrize("group", [(), (3,)], ids=["", "group"])
+def test_flops_are_those_of_plain_torch(wanted: Iterable[int], group: tuple[int, ...]) -> None:
+    def count(op: Callable[..., tuple[Tensor, ...]]) -> int:
+        tensors = tuple(t.expand(*group, *t.shape).contiguous() for t in arguments())
+        inputs = tuple(t.requires_grad_(i in wanted) for i, t in enumerate(tensors))
+        with FlopCounterMode(display=False, custom_mapping=cppcuda.flop_counter.custom_mapping()) as counter:
+            scalar(op(*inputs)).backward()
+        return counter.get_total_flops()
+
+    assert count(lltm_cell) == count(lltm_cell_reference) > 0

@@ -15,9 +15,12 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=["call", "operators", "export", "onnx"])
+@pytest.mark.parametrize("code", blocks("python"), ids=["call", "operators", "export", "onnx", "dtensor"])
 def test_python(code: str, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, cwd=tmp_path)
+    # As torchrun --nproc-per-node 1 sets it, with a port that is free.
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **alone})
 
 
 def test_cpp(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -30,7 +29,8 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-Tensor zeros(c10::SymIntArrayRef sizes, const Tensor& like) { return at::zeros_symint(sizes, like.options()); }
+// Of the kind of `like` too, if that is a DTensor, say.
+Tensor zeros(c10::SymIntArrayRef sizes, const Tensor& like) { return like.new_zeros_symint(sizes); }
 
 // The sizes of t, its last dim replaced.
 Tensor zeros_of_width(const Tensor& t, const c10::SymInt& width) {

@@ -1,0 +1,91 @@
+"""The operators on :class:`torch.distributed.tensor.DTensor`.
+
+.. code-block:: python
+
+    cppcuda.distributed.register_sharding()
+    feats, points = (distribute_tensor(t, mesh, [Shard(0)]) for t in (feats, points))
+    cppcuda.functional.trilinear(feats, points)  # each process computes its rows
+"""
+
+import functools
+import string
+from typing import Any
+
+import torch
+
+__all__ = ["register_sharding"]
+
+# The dims of tensors, as in einsum, and those along which an operator computes its parts independently.
+_RULES = {
+    "sigmoid": ("...->...", "..."),
+    "sigmoid_": ("...->", "..."),
+    "_sigmoid_backward": ("...,...->...", "..."),
+    "quick_gelu": ("...->...", "..."),
+    "quick_gelu_": ("...->", "..."),
+    "_quick_gelu_backward": ("...,...->...", "..."),
+    "trilinear": ("...ncf,...nd->...nf", "...nf"),
+    "_trilinear_backward": ("...nf,...ncf,...nd->...ncf,...nd", "...nf"),
+    "upsample_bilinear2d": ("nchw->nchw", "nc"),
+    "_upsample_bilinear2d_backward": ("nchw->nchw", "nc"),
+    "lltm_cell": ("...bi,...gw,...g,...bs,...bs->...bs,...bs", "...b"),
+    "_lltm_cell": ("...bi,...gw,...g,...bs,...bs->...bs,...bs,...bg", "...b"),
+    "_lltm_cell_backward": (
+        "...bs,...bs,...bg,...bg,...bi,...gw,...bs,...bs->...bi,...gw,...g,...bs,...bs",
+        "...b",
+    ),
+}
+
+
+def register_sharding() -> None:
+    """Tells DTensor how the operators and their backward operators are sharded. Call it once in each process.
+
+    ===========================  ==============================================================================
+    ``sigmoid``, ``quick_gelu``  along every dim, also in place
+    ``trilinear``                along points, and along features: the gradient for points is then ``Partial``
+    ``upsample_bilinear2d``      along images and channels
+    ``lltm_cell``                along the batch: the gradients for weight and bias are then ``Partial``
+    ===========================  ==============================================================================
+
+    Inputs that are sharded otherwise, or ``Partial``, are redistributed first, which what is computed in place cannot
+    be: DTensor refuses it. It takes no operator that writes to ``out`` and returns nothing. Gradients of gradients
+    are formulas of torch's own operators, of which DTensor in torch 2.11 takes some wrongly, and in 2.15 none that is
+    used here.
+    """
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    # Not by torch.distributed.tensor.experimental.register_sharding: DTensor then remembers what it decided by the
+    # tensors and ints of a call alone, not by output_size and output_mask. Here by all arguments, from number 0 on.
+    by_all_arguments = RuntimeSchemaInfo(0, needs_pytree=True)
+    for name, (dims, independent) in _RULES.items():
+        op = getattr(torch.ops.cppcuda, name).default
+        propagator.register_op_strategy(op, functools.partial(_strategy, dims, independent), by_all_arguments)
+
+
+def _strategy(dims: str, independent: str, call: Any) -> Any:
+    """The ways to shard a call, from which DTensor chooses; ``call`` is its description, an ``OpSchema``."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
+
+    schema = call.op._schema
+    values = dict(zip((a.name for a in schema.arguments), call.args_schema, strict=False))  # without defaults
+    tensors = [values.get(a.name) for a in schema.arguments if "Tensor" in str(a.type)]
+    inputs, outputs = (side.split(",") if side else [] for side in dims.split("->"))
+    given = [(i, tensor) for i, tensor in zip(inputs, tensors, strict=True) if tensor is not None]
+    leading = string.ascii_uppercase[: given[0][1].ndim - len(given[0][0].replace("...", ""))]
+    inputs = [i.replace("...", leading) for i, _ in given]
+    outputs = [o.replace("...", leading) for o in outputs]
+    computed = values.get("output_mask", [True] * len(outputs))
+
+    def placements(dim: str) -> list[Any]:
+        def sharded(tensor: str, otherwise: Any) -> Any:
+            return Shard(tensor.index(dim)) if dim in tensor else otherwise
+
+        of_outputs = [sharded(o, Partial()) if c else Replicate() for o, c in zip(outputs, computed, strict=True)]
+        return of_outputs + [sharded(i, Replicate()) for i in inputs]
+
+    nowhere = [Replicate()] * (len(outputs) + len(inputs))
+    ways = [nowhere, *map(placements, independent.replace("...", leading))]
+    in_place = call.is_inplace_op()
+    return expand_to_full_mesh_op_strategy(given[0][1].mesh, call, ways, input_index=len(outputs), inplace_op=in_place)

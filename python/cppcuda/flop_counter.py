@@ -1,0 +1,50 @@
+"""What the operators cost, for :class:`torch.utils.flop_counter.FlopCounterMode`.
+
+.. code-block:: python
+
+    with FlopCounterMode(custom_mapping=cppcuda.flop_counter.custom_mapping()):
+        model(input).sum().backward()
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+__all__ = ["custom_mapping"]
+
+Shape = Sequence[int]
+
+
+def custom_mapping() -> dict[Any, Callable[..., int]]:
+    """Formulas of shapes, by operator. As torch's own they count matrix products alone, two operations for each
+    multiplication and addition: those of ``lltm_cell``, as the other operators have none.
+    """
+    # input [..., B, I], weight [..., 3S, S + I], hx, cx [..., B, S], gates [..., B, 3S]
+
+    def forward(input: Shape, weight: Shape, bias: Shape, hx: Shape, cx: Shape, **kwargs: object) -> int:
+        return 2 * math.prod(input[:-1]) * weight[-2] * weight[-1]
+
+    def backward(
+        grad_hy: Shape | None,
+        grad_cy: Shape | None,
+        grad_gates: Shape | None,
+        gates: Shape,
+        input: Shape,  # None if the gradient of weight is not asked for
+        weight: Shape,  # None if those of input and hx are not
+        hx: Shape | None,
+        cx: Shape,
+        output_mask: Sequence[bool],
+        **kwargs: object,
+    ) -> int:
+        of_input, of_weight, _, of_hx, _ = output_mask
+        columns = of_hx * cx[-1]
+        if of_input:
+            columns += weight[-1] - cx[-1]
+        if of_weight:
+            columns += input[-1] + cx[-1]
+        return 2 * math.prod(gates) * columns
+
+    ops = torch.ops.cppcuda
+    return {ops.lltm_cell: forward, ops._lltm_cell: forward, ops._lltm_cell_backward: backward}
