@@ -381,19 +381,21 @@ def main() -> None:
     if not chosen:
         sys.exit(f"no case has {options.case!r} in its name")
     width = max(len(c.name) for c in chosen)
-    result: dict[str, Any] = {"options": {k: str(v) for k, v in vars(options).items()}, "rows": [], "targets": []}
+    keys = [case.key for case in chosen]
+    result: dict[str, Any] = {"options": {k: str(v) for k, v in vars(options).items()}, "rows": []}
+    result["targets"] = evaluate([], keys, options.device)
     print(header(width))
     for regime in filter({process_of(c) for c in chosen}.__contains__, ENVIRONMENT):
         records = results_of(regime, options)
         result.setdefault("machine", next(records))
         for row in records:
             result["rows"].append(row)
+            result["targets"] = evaluate(result["rows"], keys, options.device)
             write(result, options)  # what there is, should the rest not come
             print(*lines(row, width), sep="\n", flush=True)
 
     about = result["machine"]
     print(f"\n{described(about, options.device)}")
-    result["targets"] = evaluate(result["rows"], [case.key for case in chosen], options.device)
     where = "an H200" if options.device == "cuda" else "two cores"
     print(f"\nTargets, for {where}; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
     write(result, options)
