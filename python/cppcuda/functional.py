@@ -224,7 +224,8 @@ def upsample_bilinear2d(
         scale_factor: instead of ``size``; one number, or one for each axis. The output has
             ``floor(H * scale_factor)`` rows, and positions follow ``scale_factor`` itself, as in
             :func:`torch.nn.functional.interpolate`; ``align_corners`` uses it for the size alone, and so do images
-            whose size stays the same, which are copied. In TorchScript a float, not an int.
+            whose size stays the same, which are copied. (Where one side alone keeps its size, eager ``interpolate``
+            copies along that side on the CPU; compiled it does not, nor does this.) In TorchScript a float, not an int.
         coordinate_transformation_mode: ``"half_pixel"``, ``"align_corners"`` or ``"asymmetric"``, the names of ONNX.
 
     Returns:

@@ -72,10 +72,12 @@ class LLTMCell(nn.Module):
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if state is None:
-            size = list(input.shape)
-            size[-1] = self.hidden_size
+            size = list(input.shape)[:-1]
+            size.append(self.hidden_size)
             zeros = input.new_zeros(size)
             state = (zeros, zeros)
+        if not torch.jit.is_scripting() and not (isinstance(state, (tuple, list)) and len(state) == 2):  # type: ignore[attr-defined]
+            raise TypeError(f"LLTMCell: state must be (hx, cx), got {type(state).__name__}")
         return functional.lltm_cell(input, self.weight, self.bias, state[0], state[1])
 
     def extra_repr(self) -> str:

@@ -703,3 +703,14 @@ def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
 def test_names() -> None:
     assert "upsample_bilinear2d" in cppcuda.functional.__all__
     assert "UpsampleBilinear2d" in cppcuda.nn.__all__
+
+
+def test_compiled_scales_that_vary(fresh_compiler: None) -> None:
+    """Scales are symbols then, as sizes are: nothing may be decided by those of the first call."""
+    compiled = torch.compile(
+        lambda x, scale: upsample_bilinear2d(x, scale_factor=scale), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    for size in (5, 6, 9):
+        x = torch.randn(1, 2, size, size + 2)
+        for scale in (2.0, 1.5, 2.5, 3.0, 2, (2, 1.5), 0.7):
+            assert_close(compiled(x, scale), upsample_bilinear2d(x, scale_factor=scale))
