@@ -280,7 +280,7 @@ def work(options: argparse.Namespace) -> None:
     tell(about)
     mine = cases_of(options.worker, options)
     began, lately = time.perf_counter(), [0.0]
-    for i, case in list(enumerate(mine))[options.begin :]:
+    for i, case in enumerate(mine[options.begin :], options.begin):
         start = time.perf_counter()
         print(f"{options.worker} {i + 1}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
         # The longest of the last few is the guess for the next one.
@@ -394,15 +394,13 @@ def main() -> None:
             write(result, options)  # what there is, should the rest not come
             print(*lines(row, width), sep="\n", flush=True)
 
-    about = result["machine"]
-    print(f"\n{described(about, options.device)}")
+    title = described(result["machine"], options.device)
+    print(f"\n{title}")
     where = "an H200" if options.device == "cuda" else "two cores"
     print(f"\nTargets, for {where}; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
     write(result, options)
     if not options.json:
-        draw_pictures(
-            [row for row in result["rows"] if row["contestants"]], described(about, options.device), options.out
-        )
+        draw_pictures([row for row in result["rows"] if row["contestants"]], title, options.out)
     if wrong := [row["name"] for row in result["rows"] if "cppcuda" in row["failed"]]:
         sys.exit(f"{len(wrong)} of {len(chosen)} cases FAILED: {', '.join(wrong)}")
     holding = sum(t["holds"] for t in result["targets"])

@@ -9,6 +9,7 @@ their true size: PYTORCH_NO_CUDA_MEMORY_CACHING=1.
 """
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "tests"))
 
-from op_samples import FLOAT_DTYPES, OPS, SIXTEEN_BIT, OpEntry, computed, register_all
+from op_samples import OPS, OpEntry, computed, register_all
 from support import value_tolerance
 
 
@@ -45,14 +46,12 @@ def run_table() -> None:
     """All of it, also after a call that differs, and ends with an error if there was one."""
     calls, differing = 0, 0
     for entry in OPS:
-        for dtype in FLOAT_DTYPES:
-            for mixed in (False, True) if entry.has_wide and dtype in SIXTEEN_BIT else (False,):
-                for name in entry.names("basic", "shape", "stride", "large"):
-                    try:
-                        calls += compare(entry, name, dtype, mixed)
-                    except AssertionError as error:
-                        print(f"{dtype}: {error}", flush=True)
-                        differing += 1
+        for (dtype, mixed), name in itertools.product(entry.dtypes, entry.names("basic", "shape", "stride", "large")):
+            try:
+                calls += compare(entry, name, dtype, mixed)
+            except AssertionError as error:
+                print(f"{dtype}: {error}", flush=True)
+                differing += 1
         print(f"{entry.name}: done", flush=True)
     if differing:
         sys.exit(f"{differing} samples differ from the CPU's")

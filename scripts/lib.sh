@@ -175,6 +175,11 @@ setup_cuobjdump() {
 # Whether the build in BUILD_DIR has CUDA kernels.
 has_cuda() { grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
 
+# GoogleTest, where it can be installed; CMake downloads it otherwise.
+setup_gtest() {
+  [ -n "${GTest_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ] || apt_install libgtest-dev || true
+}
+
 # Whether there is valgrind, which is installed when that is possible.
 setup_valgrind() {
   command -v valgrind > /dev/null || apt_install valgrind

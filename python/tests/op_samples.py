@@ -235,6 +235,12 @@ class OpEntry:
     def has_wide(self) -> bool:
         return any(isinstance(a, T) and a.wide for s in self.specs for a in s.args)
 
+    @property
+    def dtypes(self) -> list[tuple[torch.dtype, bool]]:
+        """Of a call, and whether float32 is beside 16 bits, where an op has that."""
+        mixed = (False, True) if self.has_wide else (False,)
+        return [(dtype, m) for dtype in FLOAT_DTYPES for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
+
     def spec(self, name: str) -> Spec:
         return next(s for s in self.specs if s.name == name)
 

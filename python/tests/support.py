@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_samples import DEVICES, FLOAT_DTYPES, OPS, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, computed
+from op_samples import DEVICES, OPS, TOLERANCE, OpEntry, Sample, computed
 from torch import Tensor
 from torch._dynamo import compiled_autograd
 from torch.profiler import ProfilerActivity, profile
@@ -35,8 +35,7 @@ def over_dtypes(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
     params = [
         pytest.param(e, dtype, mixed, id=f"{e.name}-{str(dtype)[6:]}{'-mixed' if mixed else ''}")
         for e in entries
-        for dtype in FLOAT_DTYPES
-        for mixed in ((False, True) if e.has_wide and dtype in SIXTEEN_BIT else (False,))
+        for dtype, mixed in e.dtypes
     ]
     return pytest.mark.parametrize(("entry", "dtype", "mixed"), params)
 

@@ -112,6 +112,17 @@ def distribute(sample: Sample, placements: tuple[Placement, ...]) -> Sample:
     )
 
 
+def some_placements(sample: Sample, count: int) -> list[tuple[Placement, ...]]:
+    """Of each tensor: whole, or sharded along any dim."""
+    return some_of(itertools.product(*([Replicate(), *map(Shard, range(t.dim()))] for t in sample.tensors)), count)
+
+
+def rows_sharded(entry: OpEntry) -> tuple[Sample, Sample]:
+    """A sample, and the same with its rows in all processes."""
+    sample = entry.of_size(2 * WORLD_SIZE)
+    return sample, distribute(sample, tuple(Shard(0) if rows else Replicate() for rows in entry.with_rows))
+
+
 def whole(outputs: tuple[Tensor, ...]) -> list[Tensor]:
     assert all(isinstance(t, DTensor) for t in outputs)
     return [t.full_tensor() for t in outputs]
@@ -121,8 +132,7 @@ def check_every_placement(name: str, sample_name: str) -> None:
     entry = entry_of(name)
     sample = entry.sample(sample_name)
     expected = outputs_of(entry.op(*sample.args))
-    choices = itertools.product(*([Replicate(), *map(Shard, range(t.dim()))] for t in sample.tensors))
-    for placements in some_of(choices, 12):
+    for placements in some_placements(sample, 12):
         outputs = outputs_of(entry.op(*distribute(sample, placements).args))
         assert_close(whole(outputs), list(expected), f"{sample.name} {placements}", rtol=1e-12, atol=1e-12)
 
@@ -146,8 +156,7 @@ def check_gradients(name: str, sample_name: str) -> None:
 
     sample = entry.sample(sample_name)
     expected = gradients(sample.requires_grad())
-    choices = itertools.product(*([Replicate(), *map(Shard, range(t.dim()))] for t in sample.tensors))
-    for placements in some_of(choices, 8):
+    for placements in some_placements(sample, 8):
         actual = whole(tuple(gradients(distribute(sample, placements).requires_grad())))
         assert_close(actual, expected, f"{sample.name} {placements}", rtol=1e-10, atol=1e-10)
 
@@ -161,9 +170,7 @@ def test_gradients(entry: OpEntry, name: str, cluster: Cluster) -> None:
 def check_rows(name: str) -> None:
     """Rows that are sharded are computed where they lie: nothing is sent, forward or backward."""
     entry = entry_of(name)
-    sample = entry.of_size(2 * WORLD_SIZE)
-    placements = tuple(Shard(0) if rows else Replicate() for rows in entry.with_rows)
-    sharded = distribute(sample, placements).requires_grad()
+    sharded = rows_sharded(entry)[1].requires_grad()
     with CommDebugMode() as sent:
         outputs = sharded.bind(entry.op)(*sharded.tensors)
         grads = torch.autograd.grad(outputs, sharded.tensors, [torch.ones_like(t) for t in outputs])
@@ -229,10 +236,9 @@ def test_in_place(entry: OpEntry, cluster: Cluster) -> None:
 
 def check_compiled(name: str) -> None:
     entry = entry_of(name)
-    sample = entry.of_size(2 * WORLD_SIZE)
-    placements = tuple(Shard(0) if rows else Replicate() for rows in entry.with_rows)
+    sample, sharded = rows_sharded(entry)
     compiled = torch.compile(entry.op, fullgraph=True, backend="aot_eager")
-    outputs = outputs_of(compiled(*distribute(sample, placements).args))
+    outputs = outputs_of(compiled(*sharded.args))
     assert_close(whole(outputs), list(outputs_of(entry.op(*sample.args))), rtol=1e-12, atol=1e-12)
 
 
