@@ -5,6 +5,7 @@
     torch.onnx.export(model, args, "model.onnx", custom_translation_table=cppcuda.onnx.translation_table())
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,20 @@ import torch
 __all__ = ["translation_table"]
 
 
+def _resize_scale(scale: float) -> float:
+    """What Resize gets for it. Sizes are products with it, which runtimes round in ways of their own. Where they are
+    not exact it is a little more, so that no runtime's size is less than torch's; what is more has to be cut off.
+    """
+    bits = 8  # times 16 bits of a size are the 24 of a float32
+    return scale if math.ldexp(math.frexp(scale)[0], bits).is_integer() else scale * (1 + 2**-22)
+
+
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     """What each operator is in ONNX, by operator: the ``custom_translation_table`` of :func:`torch.onnx.export`.
 
     Of opset 18, with operators that every runtime has: the graph needs no custom one. ``upsample_bilinear2d`` becomes
-    ``Resize`` with the same ``coordinate_transformation_mode``.
+    ``Resize`` with the same ``coordinate_transformation_mode``. (A dynamic size that follows from a scale
+    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch.)
     """
     from onnxscript import opset18
 
@@ -59,16 +69,30 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         else:
             size = output_size
         sizes = op.Concat(batch, size, axis=0)
-        if scale_h is None and scale_w is None:
+        scales = {dim: s for dim, s in enumerate((scale_h, scale_w)) if s is not None}
+        if not scales or coordinate_transformation_mode == "align_corners":
             return op.Resize(input, None, None, sizes, **options)
-        ratio = op.Div(op.Cast(size, to=1), op.Cast(op.Shape(input, start=2, end=4), to=1))
-        scales = [op.Constant(value_floats=[1.0, 1.0])]
-        for dim, scale in enumerate((scale_h, scale_w)):
-            given = scale is not None
-            scales.append(
-                op.Constant(value_floats=[scale]) if given else op.Gather(ratio, op.Constant(value_ints=[dim]))
-            )
-        return op.Resize(input, None, op.Concat(*scales, axis=0), **options)
+        cut = []
+        for dim, scale in scales.items():
+            scales[dim] = _resize_scale(scale)
+            length, wanted = input.shape[2 + dim], output_size[dim] if isinstance(output_size, Sequence) else None
+            known = isinstance(length, int) and isinstance(wanted, int)
+            most = math.floor(length * scales[dim]) if known else None
+            if known and wanted > most:
+                raise ValueError(
+                    f"upsample_bilinear2d: output_size must be {most} at most in ONNX, where {length} pixels are "
+                    f"scaled by {scale}, got {wanted}"
+                )
+            if scales[dim] != scale or (known and wanted < most):
+                cut.append(dim)
+        both = op.Constant(value_floats=[1.0, 1.0, scales.get(0, 1.0), scales.get(1, 1.0)])
+        result = op.Resize(input, None, both, **options)
+        if cut:
+            wanted = op.Gather(size, op.Constant(value_ints=cut))
+            axes = op.Constant(value_ints=[2 + dim for dim in cut])
+            result = op.Slice(result, op.Constant(value_ints=[0] * len(cut)), wanted, axes)
+        # Resize takes scales or sizes.
+        return result if len(scales) == 2 else op.Resize(result, None, None, sizes, **options)
 
     def lltm_cell_and_gates(input: Any, weight: Any, bias: Any, hx: Any, cx: Any) -> tuple[Any, Any, Any]:
         transposed = op.Transpose(weight, perm=[1, 0] if len(weight.shape) == 2 else [0, 2, 1])

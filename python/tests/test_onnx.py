@@ -77,6 +77,48 @@ def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> 
     sample = Sample("", (torch.rand(2, 3, 7, 9),))
     height, width = torch.export.Dim("height", min=4, max=1 << 12), torch.export.Dim("width", min=4, max=1 << 12)
     model = session(module, sample, (({2: height, 3: width},),))
-    for h, w in ((7, 9), (10, 4), (33, 40)):
+    for h, w in ((7, 9), (10, 4), (33, 40), (100, 100)):
         other = Sample("", (torch.rand(2, 3, h, w),))
-        assert_close(run(model, other), [module(*other.tensors)], rtol=1e-5, atol=1e-5)
+        assert_close(run(model, other), [module(*other.tensors)], rtol=1e-6 * max(h, w), atol=1e-6 * max(h, w))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "args",
+    [
+        # Products that float32 rounds to the next integer, or to less than one.
+        ((100, 100), (28, 56), 0.29, 0.57),
+        ((100, 70), (229, 49), 2.3, 0.7),
+        ((41, 3), (61, 6), 1.5, 2.1),
+        # Sizes that do not follow from the scales, or from one of them only.
+        ((10, 8), (7, 9), 2.0, 1.2),
+        ((10, 41), (7, 123), 1.2, None),
+        ((10, 10), (6, 4), None, 0.5),
+    ],
+    ids=str,
+)
+def test_sizes_are_those_that_were_asked_for(
+    mode: str, args: tuple[tuple[int, int], list[int], float | None, float | None]
+) -> None:
+    (height, width), size, *scales = args
+    sample = Sample("", (torch.rand(1, 2, height, width),))
+
+    def call(x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.cppcuda.upsample_bilinear2d(x, list(size), mode, *scales)
+        return out
+
+    assert_close(run(session(call, sample), sample), [call(*sample.tensors)], rtol=1e-4, atol=1e-4)
+
+
+def test_a_size_that_resize_cannot_have() -> None:
+    def call(x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.cppcuda.upsample_bilinear2d(x, [9, 5], "half_pixel", 0.5, 8.0)
+        return out
+
+    with pytest.raises(torch.onnx.OnnxExporterError) as raised:
+        session(call, Sample("", (torch.rand(1, 2, 4, 3),)))
+    reason: BaseException = raised.value
+    while reason.__cause__:
+        reason = reason.__cause__
+    message = "output_size must be 2 at most in ONNX, where 4 pixels are scaled by 0.5, got 9"
+    assert str(reason) == f"upsample_bilinear2d: {message}"
