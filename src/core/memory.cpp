@@ -1,8 +1,12 @@
 #include "core/memory.h"
 
+#include <c10/util/Exception.h>
+
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -13,8 +17,14 @@ namespace cppcuda::core {
 namespace {
 
 int64_t from_environment(const char* name, int64_t otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? std::strtoll(value, nullptr, 10) : otherwise;
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return otherwise;
+  const std::string_view text = value;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size(), "cppcuda: the environment variable ", name,
+              " must be a whole number, got '", text, "'");
+  return number;
 }
 
 // Of the last level that one processor sees. (sysconf may give the sum over all processors of the machine.)
