@@ -6,7 +6,6 @@ import itertools
 import pickle
 from typing import Any
 
-import cppcuda
 import numpy as np
 import pytest
 import torch
@@ -700,9 +699,14 @@ def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
     assert torch.equal(out, upsample_bilinear2d(x.float(), 31).to(dtype))
 
 
-def test_names() -> None:
-    assert "upsample_bilinear2d" in cppcuda.functional.__all__
-    assert "UpsampleBilinear2d" in cppcuda.nn.__all__
+def test_memory_follows_sizes_where_one_pixel_has_all_readers() -> None:
+    """Each pixel with places for as many outputs as that one would be 40 GB here."""
+    pixels = 60_000
+    grad = backward(torch.ones(1, 1, 1, pixels + 1), [1, pixels], "half_pixel", None, float(pixels))
+    positions = ((torch.arange(pixels + 1, dtype=torch.float64) + 0.5) / pixels - 0.5).clamp(min=0)
+    expected = torch.zeros(pixels, dtype=torch.float64)
+    expected[0], expected[1] = (1 - positions).sum(), positions.sum()  # none is beyond pixel 1
+    assert_close(grad.flatten(), expected.float(), rtol=1e-5, atol=0)
 
 
 def test_compiled_scales_that_vary(fresh_compiler: None) -> None:

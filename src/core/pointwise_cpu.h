@@ -2,11 +2,11 @@
 
 // Elementwise ops on the CPU: from tensors to PointwiseKernel.
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/pointwise.h"
 #include "core/pointwise_cpu_kernel.h"
 
@@ -14,9 +14,6 @@ namespace cppcuda::core {
 
 template <class Math>
 struct CpuLoop {
-  // Below this many elements a second thread costs more than it saves.
-  static constexpr int64_t elements_per_task = 1 << 15;
-
   template <class... Inputs>
   static void run(const Tensor& out, const Inputs&... inputs) {
     with_isa([&]<class Isa>(std::type_identity<Isa>) {

@@ -9,15 +9,13 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// Below this many elements of feats a second thread costs more than it saves.
-constexpr int64_t elements_per_task = 1 << 15;
-
 Tensor forward_cpu(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, []<class T, class P>(const ForwardParams<T, P>& p) {
     const bool stream = core::exceeds_cache(p.rows.count * 9 * p.features * sizeof(T));
-    core::parallel_rows(p.rows.count, 8 * p.features, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
-      RowKernel<typename decltype(isa)::type, T, P>::forward(p, begin, end, stream);
-    });
+    core::parallel_rows(p.rows.count, 8 * p.features, core::elements_per_task,
+                        [&](auto isa, int64_t begin, int64_t end) {
+                          RowKernel<typename decltype(isa)::type, T, P>::forward(p, begin, end, stream);
+                        });
   });
 }
 
@@ -25,9 +23,10 @@ std::tuple<Tensor, Tensor> backward_cpu(const Tensor& grad, const OptionalTensor
                                         c10::List<bool> output_mask) {
   return backward(grad, feats, points, output_mask, []<class T, class P>(const BackwardParams<T, P>& p) {
     const bool stream = core::exceeds_cache(p.rows.count * (p.feats ? 17 : 9) * p.features * sizeof(T));
-    core::parallel_rows(p.rows.count, 8 * p.features, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
-      RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, stream);
-    });
+    core::parallel_rows(p.rows.count, 8 * p.features, core::elements_per_task,
+                        [&](auto isa, int64_t begin, int64_t end) {
+                          RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, stream);
+                        });
   });
 }
 

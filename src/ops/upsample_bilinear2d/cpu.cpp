@@ -1,6 +1,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "core/memory.h"
@@ -12,9 +13,6 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
-
-// Below this many elements a second thread costs more than it saves.
-constexpr int64_t elements_per_task = 1 << 15;
 
 // Memory is a sequence of images of `depth` values per pixel: planes of one channel, or all channels.
 template <class T>
@@ -76,22 +74,24 @@ void run_forward(const Params<T>& p) {
   const Images<T> images(p);
   const int64_t row_size = p.x.out * images.depth;
   const bool stream = streams(p);
-  core::parallel_rows(images.count * p.y.out, row_size, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
-    using Kernel = RowKernel<typename decltype(isa)::type, T>;
-    PlaneResizer<Kernel, T> planes(p, vectors.view(), stream);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t image = i / p.y.out;
-      const auto& row = rows[i % p.y.out];
-      T* out = p.target + i * row_size;
-      if (!p.channels_last) {
-        planes.write_row(image, row, out);
-      } else {
-        const T* source = Images<T>::source(p, image);
-        Kernel::write_pixels(columns.data(), p.x.out, source + row.lower * p.strides.h,
-                             source + row.upper * p.strides.h, row, p.strides.w, p.strides.c, p.channels, out, stream);
-      }
-    }
-  });
+  core::parallel_rows(images.count * p.y.out, row_size, core::elements_per_task,
+                      [&](auto isa, int64_t begin, int64_t end) {
+                        using Kernel = RowKernel<typename decltype(isa)::type, T>;
+                        PlaneResizer<Kernel, T> planes(p, vectors.view(), stream);
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t image = i / p.y.out;
+                          const auto& row = rows[i % p.y.out];
+                          T* out = p.target + i * row_size;
+                          if (!p.channels_last) {
+                            planes.write_row(image, row, out);
+                          } else {
+                            const T* source = Images<T>::source(p, image);
+                            Kernel::write_pixels(columns.data(), p.x.out, source + row.lower * p.strides.h,
+                                                 source + row.upper * p.strides.h, row, p.strides.w, p.strides.c,
+                                                 p.channels, out, stream);
+                          }
+                        }
+                      });
 }
 
 // A row of the input's gradient: the rows of the output's gradient summed along y, then that along x.
@@ -99,15 +99,18 @@ template <class T>
 void run_backward(const Params<T>& p) {
   using A = core::opmath<T>;
   const Readers<A> rows(p.y), columns(p.x);
-  const VectorReaders<A> vectors(columns, p.x.out);
   const Images<T> images(p);
   const int64_t depth = images.depth;
+  // Where a scale was given, border pixels may have nearly all readers.
+  const bool alike = columns.most * p.x.in <= 8 * (p.x.in + p.x.out);
+  std::optional<VectorReaders<A>> vectors;
+  if (depth == 1 && alike) vectors.emplace(columns, p.x.out);
   const bool stream = streams(p);
   // Pixels along x for which the sums along y stay in the first cache.
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
-  core::parallel_rows(images.count * p.y.in, work, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
+  core::parallel_rows(images.count * p.y.in, work, core::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
     std::vector<A> along_y(p.x.out * depth);
     for (int64_t i = begin; i < end; ++i) {
@@ -121,8 +124,8 @@ void run_backward(const Params<T>& p) {
         Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later, p.strides.w,
                          p.strides.c, right - summed, depth, along_y.data() + summed * depth);
         summed = right;
-        if (depth == 1) {
-          Kernel::gather(vectors.view(), along_y.data(), out);
+        if (vectors) {
+          Kernel::gather(vectors->view(), along_y.data(), out);
         } else {
           Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
                                 count, along_y.data(), depth, out + x * depth, stream);

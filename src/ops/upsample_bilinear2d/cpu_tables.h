@@ -52,10 +52,12 @@ struct Readers {
   std::vector<Range<>> outputs;
   std::vector<int64_t> first_weight;
   std::vector<A> weights;
+  int64_t most = 0;  // of one pixel
 
   explicit Readers(const Axis<A>& axis) {
     for (int64_t i = 0; i < axis.in; ++i) {
       outputs.push_back(axis.outputs_of(i));
+      most = std::max(most, outputs[i].last - outputs[i].first);
       first_weight.push_back(static_cast<int64_t>(weights.size()));
       for (int64_t o = outputs[i].first; o < outputs[i].last; ++o) weights.push_back(axis.tap(o).weight(i));
     }
@@ -64,13 +66,13 @@ struct Readers {
   const A* weights_of(int64_t i) const { return weights.data() + first_weight[i]; }
 };
 
-// The same in the order in which vectors want them: no index is less than the one before it.
+// The same in the order in which vectors want them: no index is less than the one before it. All pixels have places for as
+// many readers as the one with the most.
 template <class A>
 class VectorReaders {
  public:
   VectorReaders(const Readers<A>& readers, int64_t out)
-      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)) {
-    for (const Range<>& r : readers.outputs) most_ = std::max(most_, r.last - r.first);
+      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)), most_(readers.most) {
     outputs_.resize(most_ * stride_);
     weights_.resize(most_ * stride_);
     for (int64_t i = 0; i < stride_; ++i) {
@@ -87,7 +89,7 @@ class VectorReaders {
   ColumnReaders<A> view() const { return {in_, out_, most_, stride_, first_.data(), outputs_.data(), weights_.data()}; }
 
  private:
-  int64_t in_, out_, stride_, most_ = 0;
+  int64_t in_, out_, stride_, most_;
   std::vector<int64_t> first_;
   std::vector<int32_t> outputs_;
   std::vector<A> weights_;
