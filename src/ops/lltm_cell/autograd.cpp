@@ -277,7 +277,7 @@ struct BackwardFormula {
           core::to_array(Backward::call(core::optional(tgh), core::optional(tgc), core::optional(of_gates), g,
                                         core::optional(x), core::optional(w), core::optional(h), c, core::list(mask)));
     }
-    if (of_cx.defined() && mask[4]) dc = dc.defined() ? dc + of_cx : of_cx;
+    if (of_cx.defined() && mask[4]) core::accumulate(dc, of_cx);
     if (tw.defined() && (mask[0] || mask[3])) {
       const auto by = products(saved, {}, tw, {}, {mask[0], false, mask[3]});
       if (mask[0]) core::accumulate(dx, by.d_input);

@@ -10,23 +10,12 @@
 #include <cmath>
 
 #include "core/select.h"
+#include "ops/sigmoid/math.h"
 
 namespace cppcuda::ops::lltm_cell {
 
 using core::select;
-
-// sigmoid(x) and sigmoid(-x): a product of both is the derivative, with nothing that cancels. exp never overflows.
-template <class A>
-struct Sigmoid {
-  A value, complement;
-
-  C10_HOST_DEVICE explicit Sigmoid(A x) {
-    using std::abs, std::exp;
-    const A e = exp(-abs(x)), large = A(1) / (A(1) + e), small = e * large;
-    value = select(x < A(0), small, large);
-    complement = select(x < A(0), large, small);
-  }
-};
+using sigmoid::Sigmoid;
 
 template <class A>
 C10_HOST_DEVICE A elu(A x) {
@@ -65,8 +54,7 @@ C10_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g
   const A c = elu(g2), t = tanh(cx + c * i.value);
   A by_cy = CY ? grad_cy : A(0);
   if (HY) by_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));
-  return {by_cy * c * (i.value * i.complement), HY ? grad_hy * t * (o.value * o.complement) : A(0),
-          by_cy * i.value * elu_slope(g2), by_cy};
+  return {by_cy * c * i.slope, HY ? grad_hy * t * o.slope : A(0), by_cy * i.value * elu_slope(g2), by_cy};
 }
 
 }  // namespace cppcuda::ops::lltm_cell
