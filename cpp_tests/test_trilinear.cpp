@@ -368,6 +368,7 @@ TEST(Library, KnowsItsVersions) {
 }
 
 using cppcuda::core::threads_per_block;
+using cppcuda::ops::trilinear::Access;
 using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;
 using cppcuda::ops::trilinear::rows_per_thread;
@@ -375,11 +376,11 @@ using cppcuda::ops::trilinear::rows_per_thread;
 // Which values of the output each thread of each block writes, by the loops of the kernels.
 std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features, int element_bytes) {
   std::vector<int> count(rows * features);
-  const auto& [shape, whole, width, lane_bits, tile] = launch;
+  const auto& [access, shape, width, lane_bits, tile] = launch;
   const int lanes = 1 << lane_bits, tile_rows = tile.rows;
   for (int64_t block = 0; block < shape.blocks; ++block) {
     for (int64_t thread = 0; thread < shape.threads; ++thread) {
-      if (whole) {
+      if (access == Access::whole) {
         const int64_t warp_rows = 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2));
         const int64_t warp = (block * shape.threads + thread) / 32,
                       step = shape.blocks * shape.threads / 32 * warp_rows;
@@ -390,7 +391,7 @@ std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features,
         }
         continue;
       }
-      if (tile_rows > 0) {
+      if (access == Access::staged) {
         for (int64_t first = block * tile_rows; first < rows; first += int64_t{shape.blocks} * tile_rows) {
           const int64_t end = std::min<int64_t>(rows, first + tile_rows);
           for (int64_t row = first + thread / lanes; row < end; row += shape.threads / lanes) {
@@ -431,7 +432,7 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
 
 TEST(RowLaunch, ShortAndOddRowsAreStaged) {
   auto staged = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).tile.rows > 0;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged;
   };
   for (const int64_t features : {5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
   for (const int64_t features : {1, 4, 8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
@@ -445,7 +446,7 @@ TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
   for (int64_t features = 3; features < 300; ++features) {
     for (const int element_bytes : {2, 4, 8}) {
       const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true);
-      if (launch.tile.rows == 0) continue;
+      if (launch.access != Access::staged) continue;
       const int lanes = 1 << launch.lane_bits, bytes = launch.width * element_bytes, at_once = 128 / std::max(bytes, 4);
       for (int begin = 0; begin < 32; begin += at_once) {
         std::map<int, std::set<int>> words;  // by bank
@@ -463,7 +464,7 @@ TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
 
 TEST(RowLaunch, AThreadTakesRowsOfFewFeatures) {
   auto whole = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).whole;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::whole;
   };
   for (const int64_t features : {1, 2, 3, 4, 8}) EXPECT_TRUE(whole(features, 2, true)) << features;
   for (const int64_t features : {1, 2, 3, 4}) EXPECT_TRUE(whole(features, 4, true)) << features;
@@ -478,13 +479,15 @@ TEST(RowLaunch, HoldsForAnySize) {
     for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
-          const auto [shape, whole, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense);
+          const auto [access, shape, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense);
+          const bool whole = access == Access::whole, staged = access == Access::staged;
           const int lanes = 1 << lane_bits, tile_rows = tile.rows;
           EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp
-          EXPECT_TRUE(lanes == 1 || tile_rows > 0 || lanes / 2 * width < features) << "fewer lanes would do";
+          EXPECT_TRUE(lanes == 1 || staged || lanes / 2 * width < features) << "fewer lanes would do";
           EXPECT_EQ(features % width, 0) << width;
-          EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (tile_rows > 0 && width == 2)) << width;
-          if (tile_rows > 0) {
+          EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (staged && width == 2)) << width;
+          EXPECT_EQ(tile_rows > 0, staged);
+          if (staged) {
             EXPECT_GE(tile.row_step, tile.row_chunks.value());
             EXPECT_EQ(tile.row_chunks.value() * 16, 8 * features * element_bytes);
           }
@@ -498,11 +501,11 @@ TEST(RowLaunch, HoldsForAnySize) {
                     whole ? whole_bytes / 8 * 9  // a place is left out after every eight
                           : tile_rows * tile.row_step * 16);
           // Indices within a tile have 32 bits.
-          EXPECT_LT(tile_rows * 8 * (tile_rows > 0 ? features : 0), two31);
+          EXPECT_LT(tile_rows * 8 * (staged ? features : 0), two31);
           // The rows of all blocks start at 0, 1, 2, ... and step by their number, so each row has one group
           // if there is one at all; and no block starts past the end.
           const int64_t rows_per_block =
-              whole ? shape.threads / 32 * warp_rows : (tile_rows > 0 ? tile_rows : shape.threads / lanes);
+              whole ? shape.threads / 32 * warp_rows : (staged ? tile_rows : shape.threads / lanes);
           EXPECT_EQ(shape.blocks == 0, rows == 0);
           if (rows > 0) {
             EXPECT_LT((int64_t{shape.blocks} - 1) * rows_per_block, rows);

@@ -190,7 +190,7 @@ void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, 
   using L = Loops<T, P>;
   const bool unit = p.feats_feature == 1;
   const auto few = [&]<int count>() {
-    if constexpr (count < L::V::lanes || count == 8) {
+    if constexpr (count < L::V::lanes || (count == 8 && L::V::lanes == 8)) {
       if (unit && count * p.features <= L::V::lanes && p.feats_corner == p.features) {
         L::template forward_few<count>(p, begin, end);
         return true;

@@ -45,21 +45,20 @@ Tensor forward_cuda(const Tensor& feats, const Tensor& points) {
     const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features) &&
                        core::is_aligned16(p.out, {});
     const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
-    if (launch.whole) {
-      with_features<T>(p.features,
-                       [&](auto f) { core::launch(row_forward_kernel<f, T, P>, launch.shape, feats.device(), p); });
-      return;
+    switch (launch.access) {
+      case Access::whole:
+        return with_features<T>(
+            p.features, [&](auto f) { core::launch(row_forward_kernel<f, T, P>, launch.shape, feats.device(), p); });
+      case Access::staged:
+        return core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
+          core::launch(staged_forward_kernel<core::wide<T>, v, T, P>, launch.shape, feats.device(), p, launch.tile,
+                       launch.lane_bits);
+        });
+      case Access::direct:
+        return core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
+          core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lane_bits);
+        });
     }
-    if (launch.tile.rows > 0) {
-      core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-        core::launch(staged_forward_kernel<core::wide<T>, v, T, P>, launch.shape, feats.device(), p, launch.tile,
-                     launch.lane_bits);
-      });
-      return;
-    }
-    core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
-      core::launch(forward_kernel<n, T, P>, launch.shape, feats.device(), p, launch.lane_bits);
-    });
   });
 }
 
@@ -82,22 +81,22 @@ std::tuple<Tensor, Tensor> backward_cuda(const Tensor& grad, const OptionalTenso
         (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
     const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
     with_gradients([&](auto of_feats, auto of_points) {
-      if (launch.whole) {
-        with_features<T>(p.features, [&](auto f) {
-          core::launch(row_backward_kernel<f, of_feats, of_points, T, P>, launch.shape, grad.device(), p);
-        });
-        return;
+      switch (launch.access) {
+        case Access::whole:
+          return with_features<T>(p.features, [&](auto f) {
+            core::launch(row_backward_kernel<f, of_feats, of_points, T, P>, launch.shape, grad.device(), p);
+          });
+        case Access::staged:
+          return core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
+            const auto kernel = staged_backward_kernel<core::wide<T>, v, of_feats, of_points, T, P>;
+            core::launch(kernel, launch.shape, grad.device(), p, launch.tile, launch.lane_bits);
+          });
+        case Access::direct:
+          return core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
+            const auto kernel = backward_kernel<n, of_feats, of_points, T, P>;
+            core::launch(kernel, launch.shape, grad.device(), p, launch.lane_bits);
+          });
       }
-      if (launch.tile.rows > 0) {
-        core::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-          const auto kernel = staged_backward_kernel<core::wide<T>, v, of_feats, of_points, T, P>;
-          core::launch(kernel, launch.shape, grad.device(), p, launch.tile, launch.lane_bits);
-        });
-        return;
-      }
-      core::with_width<core::wide<T>>(launch.width > 1, [&](auto n) {
-        core::launch(backward_kernel<n, of_feats, of_points, T, P>, launch.shape, grad.device(), p, launch.lane_bits);
-      });
     });
   });
 }

@@ -189,6 +189,37 @@ __global__ void __launch_bounds__(core::threads_per_block, 4)
   }
 }
 
+// The features first, first + step, ... of a row's corners become their gradients, where they are wanted, and
+// by_coordinate their sum for the point.
+template <int V, bool FEATS, bool POINTS, class A, class T>
+__device__ void staged_row_backward(T* row, const T* grad, const Voxel<A>& voxel, int features, int first, int step,
+                                    A (&by_coordinate)[3]) {
+  A dot[8] = {};
+  for (int f = first; f < features; f += step) {
+    const auto of_out = core::load<V>(grad + f);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      T* const corner = row + c * features + f;
+      if constexpr (POINTS) {
+        const auto value = core::load<V>(corner);
+#pragma unroll
+        for (int v = 0; v < V; ++v) dot[c] += core::widen<A>(of_out, v) * core::widen<A>(value, v);
+      }
+      if constexpr (FEATS) {
+        core::Pack<T, V> out;
+#pragma unroll
+        for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(voxel.weight(c) * core::widen<A>(of_out, v));
+        *reinterpret_cast<core::Pack<T, V>*>(corner) = out;
+      }
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < 3; ++d) {
+#pragma unroll
+    for (int c = 0; c < 8; ++c) by_coordinate[d] += voxel.slope(c, d) * dot[c];
+  }
+}
+
 // A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order, as above.
 template <int N, int V, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 4 : 2)
@@ -208,30 +239,8 @@ __global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 4 : 2
       A by_coordinate[3] = {};
       if (row < rows) {
         const auto voxel = voxel_at<A>(p.points + (first + row) * p.points_rows.row, p.points_coordinate);
-        A dot[8] = {};
-        for (int f = lane * V; f < features; f += V << lane_bits) {
-          T* corner = feats.row(row) + f;
-          const auto grad = core::load<V>(p.grad + (first + row) * p.features + f);
-#pragma unroll
-          for (int c = 0; c < 8; ++c) {
-            if constexpr (POINTS) {
-              const auto value = core::load<V>(corner + c * features);
-#pragma unroll
-              for (int v = 0; v < V; ++v) dot[c] += core::widen<A>(grad, v) * core::widen<A>(value, v);
-            }
-            if constexpr (FEATS) {
-              core::Pack<T, V> out;
-#pragma unroll
-              for (int v = 0; v < V; ++v) out.value[v] = static_cast<T>(voxel.weight(c) * core::widen<A>(grad, v));
-              *reinterpret_cast<core::Pack<T, V>*>(corner + c * features) = out;
-            }
-          }
-        }
-#pragma unroll
-        for (int d = 0; d < 3; ++d) {
-#pragma unroll
-          for (int c = 0; c < 8; ++c) by_coordinate[d] += voxel.slope(c, d) * dot[c];
-        }
+        staged_row_backward<V, FEATS, POINTS>(feats.row(row), p.grad + (first + row) * p.features, voxel, features,
+                                              lane * V, V << lane_bits, by_coordinate);
       }
       if constexpr (POINTS) {
         for (int offset = 1 << lane_bits >> 1; offset > 0; offset /= 2) {
