@@ -59,7 +59,8 @@ def _offset(t: Tensor) -> Tensor:
     return big[1:].view(t.shape).copy_(t)
 
 
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+Layout = Callable[[Tensor], Tensor]
+LAYOUTS: dict[str, Layout] = {
     "transposed": _transposed,
     "sliced": _sliced,
     "expanded": _expanded,
@@ -85,13 +86,13 @@ class T:
 class Spec:
     """A sample before it has a dtype and a device; `args` holds `T` where a tensor goes.
 
-    Tags: "basic" (small and few, for the dear tests), "shape", "stride".
+    Tags: "basic" (small and few, for the dear tests), "shape", "stride", "large".
     """
 
     name: str
     args: tuple[Any, ...]
     tag: str = "shape"
-    layouts: tuple[str | None, ...] = ()  # per tensor argument
+    layouts: tuple[Layout | None, ...] = ()  # per tensor argument
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def make_sample(spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False
             wanted = torch.float32 if mixed and arg.wide else dtype
             tensor = make_tensor(arg, wanted, device, zlib.crc32(spec.name.encode()) + index)
             layout = spec.layouts[index] if spec.layouts else None
-            args.append(LAYOUTS[layout](tensor) if layout and tensor.numel() else tensor)
+            args.append(layout(tensor) if layout and tensor.numel() else tensor)
             index += 1
         else:
             args.append(arg)
@@ -163,8 +164,8 @@ def make_sample(spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False
 def with_layouts(args: tuple[Any, ...]) -> Iterator[Spec]:
     """Every layout on each tensor alone, and on all of them together."""
     count = sum(isinstance(a, T) for a in args)
-    for name, which in itertools.product(LAYOUTS, [*range(count), "all"] if count > 1 else ["all"]):
-        layouts = tuple(name if which in ("all", i) else None for i in range(count))
+    for (name, layout), which in itertools.product(LAYOUTS.items(), [*range(count), "all"] if count > 1 else ["all"]):
+        layouts = tuple(layout if which in ("all", i) else None for i in range(count))
         yield Spec(f"{name}_{which}", args, "stride", layouts)
 
 

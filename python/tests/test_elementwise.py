@@ -176,14 +176,14 @@ DENSE = {
 @pytest.mark.parametrize("layout", DENSE)
 def test_dense_input_keeps_its_strides_without_a_copy(entry: OpEntry, layout: str) -> None:
     x = DENSE[layout]().requires_grad_()
-    copies = {"aten::copy_", "aten::clone", "aten::contiguous", "aten::empty_strided"}
+    copies = {"aten::copy_", "aten::clone", "aten::contiguous"}
 
     def names(call) -> set[str]:
         return {event.name for event in profiled(call).events()}
 
     y = entry.op(x)
     assert y.stride() == x.stride()
-    assert not (names(lambda: entry.op(x.detach())) - {"aten::empty_strided"}) & copies
+    assert not names(lambda: entry.op(x.detach())) & copies
     assert allocated_bytes(lambda: entry.op(x.detach())) <= x.numel() * 4 + 64
     grad = torch.randn_like(x)
     assert grad.stride() == x.stride()
@@ -296,9 +296,7 @@ def test_out_that_does_not_fit(entry: OpEntry) -> None:
         spelled = str(dtype).removeprefix("torch.")
         expected = f"{op}: out must be of dtype float32, the dtype of input, got {spelled}"
         assert error_of(call, x, out=torch.empty(2, 3, dtype=dtype)) == expected
-    assert error_of(call, x, out=x.to("meta")).endswith("must be on meta, the device of input, got cpu") or error_of(
-        call, x, out=x.to("meta")
-    ).endswith("out must be on cpu, the device of input, got meta")
+    assert error_of(call, x, out=x.to("meta")) == f"{op}: out must be on cpu, the device of input, got meta"
     floating = "must be of dtype float64, float32, float16 or bfloat16, got int64"
     assert error_of(in_place(entry), torch.arange(3)) == f"{op}_: self {floating}"
     assert error_of(call, x, out=x.long()) == f"{op}: out {floating}"

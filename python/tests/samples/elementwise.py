@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import cppcuda
 import torch
 from hypothesis import strategies as st
-from op_samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
+from op_samples import FLOAT_DTYPES, LAYOUTS, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from torch import Tensor
 
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -24,7 +24,7 @@ _SHAPES: dict[str, tuple[int, ...]] = {
 def _specs(count: int) -> Iterator[Spec]:
     tensors = lambda shape: (T(shape, low=-4, high=4),) * count  # noqa: E731
     yield Spec("basic", tensors((3, 2)), "basic")
-    yield Spec("basic_transposed", tensors((2, 3)), "basic", ("transposed",) * count)
+    yield Spec("basic_transposed", tensors((2, 3)), "basic", (LAYOUTS["transposed"],) * count)
     for name, shape in _SHAPES.items():
         yield Spec(name, tensors(shape))
     yield from with_layouts(tensors((3, 4, 5)))

@@ -129,9 +129,12 @@ def _channels_last_offset(t: Tensor) -> Tensor:
     return LAYOUTS["offset"](t.permute(0, 2, 3, 1).contiguous()).permute(0, 3, 1, 2)
 
 
-LAYOUTS["channels_last"] = _channels_last
-LAYOUTS["channels_last_sliced"] = _channels_last_sliced
-LAYOUTS["channels_last_offset"] = _channels_last_offset
+_LAYOUTS = {
+    **LAYOUTS,
+    "channels_last": _channels_last,
+    "channels_last_sliced": _channels_last_sliced,
+    "channels_last_offset": _channels_last_offset,
+}
 
 
 def _specs(backward: bool) -> Iterator[Spec]:
@@ -147,14 +150,14 @@ def _specs(backward: bool) -> Iterator[Spec]:
     yield Spec("basic_half_pixel", args((1, 2, 2, 3), (3, 2), "half_pixel", (None, None)), "basic")
     yield Spec("basic_scales", args((2, 1, 2, 2), (3, 4), "asymmetric", (1.5, 2.0)), "basic")
     yield Spec(
-        "basic_align_corners", args((1, 2, 3, 2), (2, 3), "align_corners", (None, None)), "basic", ("channels_last",)
+        "basic_align_corners", args((1, 2, 3, 2), (2, 3), "align_corners", (None, None)), "basic", (_channels_last,)
     )
     for name, case in _CASES.items():
         yield Spec(name, args(*case))
     for name, (shape, size) in _LARGE.items():
         yield Spec(name, args(shape, size, "half_pixel", (None, None)), "large")
-    for layout in LAYOUTS:
-        yield Spec(layout, args((3, 8, 4, 5), (7, 4), "half_pixel", (None, None)), "stride", (layout,))
+    for name, layout in _LAYOUTS.items():
+        yield Spec(name, args((3, 8, 4, 5), (7, 4), "half_pixel", (None, None)), "stride", (layout,))
 
 
 def _sized(n: int) -> tuple[Any, ...]:
