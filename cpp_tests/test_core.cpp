@@ -359,6 +359,9 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
         const auto [quotient, remainder] = divisor.divide(q * n + d);
         EXPECT_EQ(quotient, (q * n + d) / n) << q * n + d << " / " << n;
         EXPECT_EQ(remainder, (q * n + d) % n) << q * n + d << " / " << n;
+        if (n < two31 && q * n + d < two31) {
+          EXPECT_EQ(divisor.quotient(q * n + d), (q * n + d) / n) << q * n + d << " / " << n;
+        }
       }
     }
   }

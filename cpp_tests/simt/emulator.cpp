@@ -312,9 +312,12 @@ class Grid {
   }
 
   // Names and files are literals of the one kernel that runs.
+  static bool same_place(const Thread& a, const Thread& b) {
+    return a.waits_in == b.waits_in && a.line.line() == b.line.line() && a.line.file_name() == b.line.file_name();
+  }
+
   static bool together(const Thread& a, const Thread& b) {
-    return b.state == State::at_collective && a.waits_in == b.waits_in && a.mask == b.mask && a.width == b.width &&
-           a.line.line() == b.line.line() && a.line.file_name() == b.line.file_name();
+    return b.state == State::at_collective && same_place(a, b) && a.mask == b.mask && a.width == b.width;
   }
 
   // When the last lane of the mask has come.
@@ -369,7 +372,7 @@ class Grid {
     for (const Thread& t : b.threads) {
       if (t.state == State::done) continue;
       if (!first) first = &t;
-      if (t.state != State::at_barrier || t.line.line() != first->line.line()) return;
+      if (t.state != State::at_barrier || !same_place(t, *first)) return;
     }
     for (size_t i = 0; i < b.threads.size(); ++i) {
       if (b.threads[i].state == State::at_barrier) make_ready(b, i);
@@ -410,7 +413,7 @@ class Grid {
     }
     const Thread& t = b.threads[thread];
     for (const Thread& other : b.threads) {
-      if (other.state != State::done && (other.state != t.state || other.line.line() != t.line.line())) {
+      if (other.state != State::done && (other.state != t.state || !same_place(other, t))) {
         throw Error(t.name() + " waits at " + t.place() + ", but " + other.name() + " at " + other.place());
       }
     }

@@ -46,8 +46,8 @@ def register_sharding() -> None:
     ``lltm_cell``                along the batch: the gradients for weight and bias are then ``Partial``
     ===========================  ==============================================================================
 
-    Inputs that are sharded otherwise, or ``Partial``, are redistributed first, which what is computed in place cannot
-    be: DTensor refuses it. It takes no operator that writes to ``out`` and returns nothing. Gradients of gradients
+    Inputs that are sharded otherwise, or ``Partial``, are redistributed first; DTensor refuses that in operators that
+    write to their input. It takes no operator that writes to ``out`` and returns nothing. Gradients of gradients
     are formulas of torch's own operators, of which DTensor in torch 2.11 takes some wrongly, and in 2.15 none that is
     used here. Where ``torch.compile`` has sizes that vary, ``upsample_bilinear2d`` takes ``size``: it fails there on
     sizes of DTensors that went through a float, as those by ``scale_factor`` do.

@@ -32,7 +32,7 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
-            overlaps ``input``, or one that a gradient would be lost by.
+            overlaps ``input``, or a call that would lose a gradient.
     """
     if out is None:
         return torch.ops.cppcuda.sigmoid(input)
@@ -73,7 +73,7 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
-            overlaps ``input``, or one that a gradient would be lost by.
+            overlaps ``input``, or a call that would lose a gradient.
 
     The method is from D. Hendrycks and K. Gimpel, "Gaussian error linear units (GELUs)", 2016, section 2.
     """
@@ -103,7 +103,7 @@ def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tenso
 
     Args:
         input: ``[B, I]``, of dtype float64, float32, float16 or bfloat16, with any strides, as all arguments.
-        weight: ``[3S, S + I]``, whose first S columns meet ``hx``, in the dtype of ``input``.
+        weight: ``[3S, S + I]``, whose first S columns multiply ``hx``, in the dtype of ``input``.
         bias: ``[3S]``, in the dtype of ``input``.
         hx: ``[B, S]``, in the dtype of ``input``.
         cx: ``[B, S]``, in the dtype of ``input``, or float32 beside 16 bits: a sum over a whole sequence loses too much
@@ -236,8 +236,8 @@ def upsample_bilinear2d(
     run. Differentiable any number of times, in reverse and forward mode. Under autocast the dtype stays.
 
     Raises:
-        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or it has not one or two numbers, or
-            scales are not positive and finite.
+        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or it does not hold one or two
+            numbers, or scales are not positive and finite.
         RuntimeError: for other ranks, dtypes or layouts, sizes below 1, and unknown modes.
 
     The method is bilinear interpolation as the operator "Resize" of the ONNX specification defines it (mode "linear");

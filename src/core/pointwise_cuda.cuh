@@ -43,8 +43,9 @@ struct CudaLoop {
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
     const auto iterator = config.build();  // orders the dims by stride and merges what it can
-    TORCH_CHECK(iterator.ndim() <= pointwise_max_dims, "tensors of more than ", pointwise_max_dims,
-                " dims that cannot be merged are not supported on CUDA");
+    TORCH_CHECK(iterator.ndim() <= pointwise_max_dims,
+                "cppcuda: elementwise operators on CUDA take tensors of at most ", pointwise_max_dims,
+                " dims that cannot be merged, got ", iterator.ndim());
     Params p{.out = out.mutable_data_ptr<T>(),
              .in = {inputs.template const_data_ptr<T>()...},
              .count = out.numel(),

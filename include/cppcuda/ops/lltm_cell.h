@@ -14,7 +14,7 @@ namespace cppcuda {
 //   hy = tanh(cy) * sigmoid(g1)
 //
 // input   [B, I]       float64, float32, float16 or bfloat16; any strides
-// weight  [3S, S + I]  the first S columns meet hx; in the dtype of input
+// weight  [3S, S + I]  the first S columns multiply hx; in the dtype of input
 // bias    [3S]         in the dtype of input
 // hx      [B, S]       in the dtype of input
 // cx      [B, S]       in the dtype of input, or float32 beside 16 bits

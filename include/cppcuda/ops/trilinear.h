@@ -12,8 +12,7 @@ namespace cppcuda {
 //               (i ? u : 1 - u) * (j ? v : 1 - v) * (k ? w : 1 - w) * feats[n, 4i + 2j + k, f]
 //
 // feats   [N, 8, F]  float64, float32, float16 or bfloat16; any strides
-// points  [N, 3]     coordinates in [-1, 1]; outside, the interpolant continues (linear in each
-// coordinate).
+// points  [N, 3]     coordinates in [-1, 1]; outside, the interpolant continues, linear in each of them.
 //                    The dtype of feats, or float32 beside 16-bit feats
 // returns [N, F]     in the dtype of feats, contiguous
 //

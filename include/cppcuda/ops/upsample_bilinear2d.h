@@ -23,7 +23,7 @@ namespace cppcuda {
 //
 // input        [N, C, H, W]  float64, float32, float16 or bfloat16; any strides. H and W at least 1, N and C may be 0
 // output_size  {OH, OW}      at least 1 each
-// scale_h, scale_w           as in torch: where given, 1 / scale stands for s, whatever the sizes; positive and finite.
+// scale_h, scale_w           as in torch: if given, 1 / scale replaces s, whatever the sizes; positive and finite.
 //                            "align_corners" does not use them; nor does an image whose size stays, which is copied
 // returns      [N, C, OH, OW]  in the dtype and the memory format (contiguous or channels_last) of input
 //

@@ -163,7 +163,7 @@ bool ends_inside(const Axis<A>& x) {
 
 // Whether a column of the input is read by columns_together of the output at most: they are half a column apart or more.
 template <class A>
-bool is_dense(const Axis<A>& x) {
+bool has_few_readers(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
@@ -181,7 +181,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
   // Forward would read columns that nothing needs, backward sum more of them than it reads.
   if (ratio > (backward ? 16 : 2)) return std::nullopt;
-  const bool few_columns = !backward || is_dense(x);
+  const bool few_columns = !backward || has_few_readers(x);
   packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= enough_packs * tile_columns<A>;
   const int width = packs ? tile_columns<A> : backward ? 1 : 2, planes = tile_planes<A>(width, element_bytes);
   if (target.width % width != 0) return std::nullopt;
