@@ -1,3 +1,4 @@
+#include <cppcuda/cppcuda.h>
 #include "core/autograd.h"
 #include "core/check.h"
 #include "core/define.h"
@@ -337,6 +338,15 @@ TEST(Define, MetaComesFromTheShape) {
   EXPECT_EQ(error_of([] { Good::call(at::ones({3, 3}, at::kMeta)); }), "twice: input must be [N], got [3, 3]");
 }
 
+TEST(Define, RefusesTheSchemaOfAnotherOperator) {
+  const auto error = error_of([] {
+    torch::Library library(torch::Library::FRAGMENT, "core_test", std::nullopt, __FILE__, __LINE__);
+    core::define<Good, twice_shape>(library, "other(Tensor input) -> Tensor");
+  });
+  EXPECT_EQ(error,
+            std::string(Good::name) + " is defined with the schema of another operator: other(Tensor input) -> Tensor");
+}
+
 TEST(Define, RefusesWhatHasNoKernel) {
   auto error = [](const Tensor& t) { return error_of([&] { Good::call(t); }); };
   EXPECT_EQ(error(at::ones({3}).to_sparse()), "twice: input must be a dense (strided) tensor, got layout Sparse");
@@ -365,6 +375,11 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
       }
     }
   }
+}
+
+TEST(Library, KnowsItsVersions) {
+  EXPECT_STREQ(CPPCUDA_VERSION, "0.1.0");
+  EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION);
 }
 
 // The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.

@@ -362,11 +362,6 @@ TEST(Trilinear, BackwardRefusesAMaskOfAnotherLength) {
             "_trilinear_backward: feats must be a Tensor when the gradient of points is asked for, got None");
 }
 
-TEST(Library, KnowsItsVersions) {
-  EXPECT_STREQ(CPPCUDA_VERSION, "0.1.0");
-  EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION);
-}
-
 using cppcuda::core::threads_per_block;
 using cppcuda::ops::trilinear::Access;
 using cppcuda::ops::trilinear::row_launch;

@@ -331,7 +331,11 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
     if packs:
         if not any((i.is_load or i.is_store) and i.bytes >= 16 for i in code):
             problems.append("no 16-byte accesses in a kernel of packs")
-        problems += [f"{n} packs in pieces ({what})" for what, n in packs_in_pieces(code).items() if n]
+        problems += [
+            f"{n} packs in pieces ({what}): 16 bytes, or more, that core::load or core::store would move at once"
+            for what, n in packs_in_pieces(code).items()
+            if n
+        ]
     return tuple(problems)
 
 

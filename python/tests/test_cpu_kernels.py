@@ -11,6 +11,7 @@ from pathlib import Path
 import cppcuda.functional as F
 import pytest
 import torch
+from op_samples import forward_ops, outputs_of
 from torch import Tensor
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -29,7 +30,7 @@ def gradients(outputs: Tensor | tuple[Tensor, ...], inputs: list[Tensor]) -> Ite
 
 
 def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
-    """Sizes with and without a rest, on and off boundaries of 64 bytes, on one thread and on several."""
+    """Every operator's samples, and sizes with and without a rest, off boundaries of 64 bytes, for several threads."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int, start: int = 0) -> Tensor:
@@ -37,6 +38,10 @@ def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
         memory = torch.randn(start + count, generator=generator, dtype=torch.float64).to(dtype)
         return memory[start:].view(shape).requires_grad_()
 
+    for entry in forward_ops():
+        for name in entry.names("shape"):
+            sample = entry.sample(name, dtype).requires_grad()
+            yield f"{entry.name} {name}", gradients(outputs_of(entry.op(*sample.args)), list(sample.tensors))
     for name, op in (("sigmoid", F.sigmoid), ("quick_gelu", F.quick_gelu)):
         for size, start in ((7, 1), (1000, 0), (70001, 3)):
             x = random(size, start=start)

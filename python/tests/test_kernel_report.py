@@ -253,7 +253,9 @@ def test_pack_in_pieces() -> None:
         STG.E desc[UR8][R16.64+0xc], R51
         STG.E.128 desc[UR8][R44.64], R12
     """
-    assert kernel_of(PACKS, text).problems == ("1 packs in pieces (stores)",)
+    assert kernel_of(PACKS, text).problems == (
+        "1 packs in pieces (stores): 16 bytes, or more, that core::load or core::store would move at once",
+    )
     assert not kernel_of(SCALARS, text).problems
 
 

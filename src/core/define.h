@@ -29,12 +29,21 @@ struct MetaKernel<Op<Name, R(Args...)>, Shape> {
 // kernels for.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// The schema of TheOp, under whose name kernels are registered: of another op, if the schema has a different one.
+template <class TheOp>
+void define_schema(torch::Library& library, const char* schema, const std::vector<at::Tag>& tags) {
+  const std::string_view name(TheOp::name), text(schema);
+  TORCH_CHECK(text.substr(0, text.find('(')) == name.substr(name.find("::") + 2), name,
+              " is defined with the schema of another operator: ", schema);
+  library.def(schema, tags);
+}
+
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
 // tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
 void define(torch::Library& library, const char* schema,
             const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
-  library.def(schema, tags);
+  define_schema<TheOp>(library, schema, tags);
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));

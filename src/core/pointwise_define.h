@@ -111,8 +111,7 @@ template <class TheOp, class Functional>
 void define_writing(torch::Library& library, const char* schema) {
   using Kernels = WritingKernels<TheOp, Functional>;
   using c10::DispatchKey;
-  const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
-  library.def(schema, tags);
+  define_schema<TheOp>(library, schema, {at::Tag::pt2_compliant_tag});
   auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
   impl(DispatchKey::Meta, TORCH_FN(Pointwise<TheOp>::check));
   impl(DispatchKey::Autograd, TORCH_FN(Kernels::autograd));

@@ -21,7 +21,7 @@ struct BackwardMath {
   template <class A>
   C10_HOST_DEVICE A operator()(A grad, A x) const {
     const sigmoid::Sigmoid<A> s(A(slope) * x);
-    return grad * (s.value + A(slope) * (x * s.slope));
+    return grad * (s.value + A(slope) * (x * s.slope()));
   }
 };
 

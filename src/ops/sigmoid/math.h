@@ -24,19 +24,21 @@ struct BackwardMath {
   }
 };
 
-// Value and derivative of one that is part of something else: neither overflows or cancels, as of e = exp(-|x|), which is
-// 1 at most, sigmoid(x) is 1 / (1 + e) or e / (1 + e), and 1 - sigmoid(x) the other one.
+// sigmoid(x) and sigmoid(-x), for what takes the derivative as well: their product, in which nothing cancels. Of
+// e = exp(-|x|), which cannot overflow, they are 1 / (1 + e) and e / (1 + e).
 template <class A>
 struct Sigmoid {
-  A value, slope;
+  A value, complement;
 
   C10_HOST_DEVICE explicit Sigmoid(A x) {
     using core::select;
     using std::abs, std::exp;
     const A e = exp(-abs(x)), large = A(1) / (A(1) + e), small = e * large;
     value = select(x < A(0), small, large);
-    slope = small * large;
+    complement = select(x < A(0), large, small);
   }
+
+  C10_HOST_DEVICE A slope() const { return value * complement; }
 };
 
 }  // namespace cppcuda::ops::sigmoid

@@ -11,7 +11,8 @@ namespace {
 
 Tensor forward_cpu(const Tensor& feats, const Tensor& points) {
   return forward(feats, points, []<class T, class P>(const ForwardParams<T, P>& p) {
-    const bool stream = core::exceeds_cache(p.rows.count * 9 * p.features * sizeof(T));
+    constexpr int64_t rows = 8 + 1;  // of F values: the corners, the output
+    const bool stream = core::exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
     core::parallel_rows(p.rows.count, 8 * p.features, core::elements_per_task,
                         [&](auto isa, int64_t begin, int64_t end) {
                           RowKernel<typename decltype(isa)::type, T, P>::forward(p, begin, end, stream);
@@ -22,7 +23,8 @@ Tensor forward_cpu(const Tensor& feats, const Tensor& points) {
 std::tuple<Tensor, Tensor> backward_cpu(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
                                         c10::List<bool> output_mask) {
   return backward(grad, feats, points, output_mask, []<class T, class P>(const BackwardParams<T, P>& p) {
-    const bool stream = core::exceeds_cache(p.rows.count * (p.feats ? 17 : 9) * p.features * sizeof(T));
+    const int64_t rows = (p.feats ? 8 : 0) + 1 + 8;  // of F values: the corners, the output's gradient, the corners'
+    const bool stream = core::exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
     core::parallel_rows(p.rows.count, 8 * p.features, core::elements_per_task,
                         [&](auto isa, int64_t begin, int64_t end) {
                           RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, stream);

@@ -9,6 +9,7 @@
 #include "ops/trilinear/launch.h"
 #include "ops/trilinear/row_kernel.cuh"
 #include "ops/trilinear/schema.h"
+#include "ops/trilinear/staged_kernel.cuh"
 
 namespace cppcuda::ops::trilinear {
 namespace {
