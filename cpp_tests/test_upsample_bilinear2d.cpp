@@ -138,6 +138,19 @@ TEST(Upsample, ScalesAreThoseOfTorch) {
                     at::upsample_bilinear2d(x, {7, 5}, true), 1e-13));
 }
 
+// Where at::upsample_bilinear2d, whose third argument is a bool, is a candidate too.
+TEST(Upsample, UnqualifiedCallsAreOurs) {
+  using namespace cppcuda;
+  const Tensor x = at::rand({1, 2, 4, 5});
+  for (const char* mode : modes) {
+    const Tensor expected = cppcuda::upsample_bilinear2d(x, {7, 7}, std::string_view(mode));
+    EXPECT_TRUE(at::equal(upsample_bilinear2d(x, {7, 7}, mode), expected)) << mode;
+  }
+  EXPECT_TRUE(close(upsample_bilinear2d(x, {7, 7}, "half_pixel"), at::upsample_bilinear2d(x, {7, 7}, false), 1e-6));
+  EXPECT_TRUE(close(upsample_bilinear2d(x, {7, 7}, "half_pixel", 1.5, 1.25),
+                    at::upsample_bilinear2d(x, {7, 7}, false, 1.5, 1.25), 1e-6));
+}
+
 TEST(Upsample, AnyStrides) {
   const Tensor big = at::randn({4, 6, 10, 12}, at::kDouble);
   const std::vector<Tensor> views{

@@ -36,4 +36,13 @@ CPPCUDA_EXPORT at::Tensor upsample_bilinear2d(const at::Tensor& input, at::IntAr
                                               std::optional<double> scale_h = std::nullopt,
                                               std::optional<double> scale_w = std::nullopt);
 
+// The same for a literal. Without it an unqualified call would be at::upsample_bilinear2d's, which argument-dependent
+// lookup finds: a literal rather becomes its bool align_corners than a std::string_view.
+inline at::Tensor upsample_bilinear2d(const at::Tensor& input, at::IntArrayRef output_size,
+                                      const char* coordinate_transformation_mode,
+                                      std::optional<double> scale_h = std::nullopt,
+                                      std::optional<double> scale_w = std::nullopt) {
+  return upsample_bilinear2d(input, output_size, std::string_view(coordinate_transformation_mode), scale_h, scale_w);
+}
+
 }  // namespace cppcuda
