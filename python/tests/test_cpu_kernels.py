@@ -18,7 +18,9 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ANOTHER_PROCESS = """
 import sys, torch
 sys.path.insert(0, {tests!r})
+from op_samples import register_all
 from test_cpu_kernels import results
+register_all()
 torch.save(dict(results()), {path!r})
 """
 
@@ -41,7 +43,8 @@ def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
     for entry in forward_ops():
         for name in entry.names("shape"):
             sample = entry.sample(name, dtype).requires_grad()
-            yield f"{entry.name} {name}", gradients(outputs_of(entry.op(*sample.args)), list(sample.tensors))
+            if all(t.numel() for t in sample.tensors):
+                yield f"{entry.name} {name}", gradients(outputs_of(entry.op(*sample.args)), list(sample.tensors))
     for name, op in (("sigmoid", F.sigmoid), ("quick_gelu", F.quick_gelu)):
         for size, start in ((7, 1), (1000, 0), (70001, 3)):
             x = random(size, start=start)
@@ -110,8 +113,8 @@ def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], enviro
     there = results_under(tmp_path, **environment)
     assert there.keys() == here.keys()
     for name, expected in here.items():
-        if "lltm_cell 67" in name:
-            continue  # its products are those of at::mm, which promises nothing
+        if name.startswith("lltm_cell ") and not name.startswith(("lltm_cell 1 ", "lltm_cell 16 ")):
+            continue  # products of at::mm and at::bmm, which promise nothing
         for result, wanted in zip(there[name], expected, strict=True):
             assert torch.equal(result, wanted), name
 
