@@ -4,14 +4,15 @@
 # installed, it changes CMAKE_CUDA_ARCHITECTURES, and it asks for libraries that the wheels do not ship.
 # This file serves the build of cppcuda and, installed beside cppcuda-config.cmake, its consumers.
 #
-# In:  CPPCUDA_TORCH_DIR (the folder that holds torch's include/ and lib/), or CMAKE_PREFIX_PATH
+# In:  CPPCUDA_TORCH_DIR (the folder that holds torch's include/ and lib/), or Torch_DIR or CMAKE_PREFIX_PATH
 #      (`python -c 'import torch; print(torch.utils.cmake_prefix_path)'`), or a Python with torch
 # Out: CPPCUDA_TORCH_DIR, CPPCUDA_TORCH_VERSION ("2.15.0+cu132"), CPPCUDA_TORCH_CUDA ("13.2", "" for a
-#      CPU torch)
+#      CPU torch), CPPCUDA_TORCH_ERROR (why there is no torch, "" if there is one)
 
+set(CPPCUDA_TORCH_ERROR "")
 if(NOT CPPCUDA_TORCH_DIR)
   # The path of TorchConfig.cmake only: it is not read.
-  find_path(CPPCUDA_TORCH_CONFIG_DIR TorchConfig.cmake PATH_SUFFIXES Torch share/cmake/Torch)
+  find_path(CPPCUDA_TORCH_CONFIG_DIR TorchConfig.cmake HINTS "${Torch_DIR}" PATH_SUFFIXES Torch share/cmake/Torch)
   if(CPPCUDA_TORCH_CONFIG_DIR)
     cmake_path(SET CPPCUDA_TORCH_DIR NORMALIZE "${CPPCUDA_TORCH_CONFIG_DIR}/../../..")
   else()
@@ -27,11 +28,10 @@ if(NOT CPPCUDA_TORCH_DIR)
   endif()
 endif()
 if(NOT EXISTS "${CPPCUDA_TORCH_DIR}/include/torch/library.h")
-  message(
-    FATAL_ERROR
-      "cppcuda: no torch found (looked in '${CPPCUDA_TORCH_DIR}'). Install it (pip install torch) and pass "
-      "-DPython3_EXECUTABLE=<python that has it>, or -DCPPCUDA_TORCH_DIR=<folder with torch's include/ and lib/>."
-  )
+  string(CONCAT CPPCUDA_TORCH_ERROR
+    "no torch found (looked in '${CPPCUDA_TORCH_DIR}'). Install it (pip install torch) and pass "
+    "-DPython3_EXECUTABLE=<python that has it>, or -DCPPCUDA_TORCH_DIR=<folder with torch's include/ and lib/>.")
+  return()
 endif()
 set(CPPCUDA_TORCH_DIR "${CPPCUDA_TORCH_DIR}" CACHE PATH "Folder that holds torch's include/ and lib/")
 
@@ -53,7 +53,8 @@ elseif(EXISTS "${CPPCUDA_TORCH_DIR}/build-version")
   endif()
 endif()
 if(NOT CPPCUDA_TORCH_VERSION)
-  message(FATAL_ERROR "cppcuda: cannot tell the version of the torch in '${CPPCUDA_TORCH_DIR}'")
+  set(CPPCUDA_TORCH_ERROR "cannot tell the version of the torch in '${CPPCUDA_TORCH_DIR}'")
+  return()
 endif()
 
 if(NOT TARGET cppcuda::torch_cpu)

@@ -33,6 +33,9 @@ mkdir "$temp/models"
 clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin HOME="$temp" "$@"; }
 generator=(-G "$(cached CMAKE_GENERATOR)" -DCMAKE_MAKE_PROGRAM="$(cached CMAKE_MAKE_PROGRAM)"
   -DCMAKE_CXX_COMPILER="$(cached CMAKE_CXX_COMPILER)")
+tells() { # log of CMake, which breaks the lines of its messages; what it has to say
+  tr -s ' \n' ' ' < "$1" | grep -qE "$2" || { cat "$1" && fail "the reason is not told"; }
+}
 configure() { # build folder, further arguments
   local folder=$1
   shift
@@ -74,7 +77,12 @@ sed "s/^__version__ = .*/__version__ = '2.1.0'/" "$torch/version.py" > "$other/v
 if configure "$temp/refused" -DCMAKE_PREFIX_PATH="$prefix" -DCPPCUDA_TORCH_DIR="$other" > "$temp/refused.log" 2>&1; then
   fail "the package accepts another torch than its own"
 fi
-# CMake breaks the lines of its messages.
-tr -s ' \n' ' ' < "$temp/refused.log" | grep -qE 'cppcuda was built with torch 2\.[0-9.a-z+]+, found torch 2\.1\.0' ||
-  { cat "$temp/refused.log" && fail "the reason is not told"; }
+tells "$temp/refused.log" 'cppcuda was built with torch 2\.[0-9.a-z+]+, found torch 2\.1\.0'
+
+say "no torch is not found, and no error where cppcuda is optional"
+sed -i 's/^find_package(cppcuda CONFIG REQUIRED)/find_package(cppcuda CONFIG)\nif(NOT cppcuda_FOUND)\n  return()\nendif()/' \
+  "$temp/source/CMakeLists.txt"
+configure "$temp/optional" -DCMAKE_PREFIX_PATH="$prefix" -DCPPCUDA_TORCH_DIR="$temp" > "$temp/optional.log" 2>&1 ||
+  { cat "$temp/optional.log" && fail "a project cannot go on without cppcuda"; }
+tells "$temp/optional.log" 'cppcuda: no torch found .looked in'
 say "passed"

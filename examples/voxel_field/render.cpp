@@ -16,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,14 +24,15 @@
 namespace {
 
 struct Field {
-  torch::Device device;
+  std::optional<torch::Device> device;  // not told by a frozen module, which has no parameters
   std::function<torch::Tensor(const torch::Tensor&)> values;
 };
 
 Field load_torchscript(const std::string& path) {
   auto module = std::make_shared<torch::jit::Module>(torch::jit::load(path));
-  return {(*module->parameters().begin()).device(),
-          [module](const torch::Tensor& points) { return module->forward({points}).toTensor(); }};
+  std::optional<torch::Device> device;
+  for (const torch::Tensor& parameter : module->parameters()) device = parameter.device();
+  return {device, [module](const torch::Tensor& points) { return module->forward({points}).toTensor(); }};
 }
 
 Field load_aoti(const std::string& path) {
@@ -56,12 +58,13 @@ void write_tensor(const std::string& path, const torch::Tensor& tensor) {
 void render(const std::string& model, const std::string& coordinates, const std::string& output) {
   torch::InferenceMode inference;
   const auto field = model.ends_with(".pt2") ? load_aoti(model) : load_torchscript(model);
-  const auto points = read_tensor(coordinates).to(field.device);
+  auto points = read_tensor(coordinates);
+  if (field.device) points = points.to(*field.device);
   const auto start = std::chrono::steady_clock::now();
   const auto values = field.values(points).cpu();
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   write_tensor(output, values);
-  std::cout << model << ": " << values.numel() << " points on " << field.device << " in " << took.count()
+  std::cout << model << ": " << values.numel() << " points on " << points.device() << " in " << took.count()
             << " ms (first run)\n";
 }
 

@@ -23,7 +23,8 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 // Throws unless all are dense floating tensors of the first one's device, dtype and shape.
 void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors);
 
-// Throws when two elements of the last argument, which is written to, share memory.
+// Throws when elements of the last argument, which is written to, are known to share memory (a stride of 0), as
+// at::assert_no_internal_overlap does.
 void check_writable(const c10::FunctionSchema& schema, TensorRefs tensors);
 
 // Throws when the last argument and the other one overlap without being the same.

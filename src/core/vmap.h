@@ -85,10 +85,15 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, Leading, CoreRanks...> {
  private:
   static int64_t leading_dims(const std::array<Tensor, sizeof...(CoreRanks)>& tensors) {
     constexpr std::array<int, sizeof...(CoreRanks)> core{CoreRanks...};
+    int64_t leading = -1;
     for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].defined()) return tensors[i].dim() - core[i];
+      if (!tensors[i].defined()) continue;
+      const int64_t before = tensors[i].dim() - core[i];
+      TORCH_INTERNAL_ASSERT(leading == -1 || leading == before, op_name(TheOp::schema()), ": argument ", i, " has ",
+                            before, " dims before its own ", core[i], ", others have ", leading);
+      leading = before;
     }
-    return 0;
+    return leading;
   }
 };
 

@@ -20,8 +20,8 @@ namespace cppcuda {
 CPPCUDA_EXPORT at::Tensor quick_gelu(const at::Tensor& input);
 
 // For inference, with no allocation: in place, and into an existing tensor of the input's shape, dtype and device, with
-// any strides. `out` may be `input`, but not overlap it otherwise. They take part in no gradient: a call that would lose
-// one is an error (c10::Error), as is an out of another shape.
+// any strides that give no two elements the same memory. `out` may be `input`, but not overlap it otherwise. They take
+// part in no gradient: a call that would lose one is an error (c10::Error), as is an out of another shape.
 CPPCUDA_EXPORT at::Tensor& quick_gelu_(at::Tensor& self);
 CPPCUDA_EXPORT at::Tensor& quick_gelu_out(at::Tensor& out, const at::Tensor& input);
 
