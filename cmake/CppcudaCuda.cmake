@@ -47,7 +47,7 @@ function(cppcuda_find_nvcc out reason)
   endforeach()
   set(${out} "" PARENT_SCOPE)
   set(${reason}
-      "torch is built for CUDA ${CPPCUDA_TORCH_CUDA}, and no nvcc of CUDA ${major} was found${refused} (pip install 'cuda-toolkit[nvcc,cccl]==${CPPCUDA_TORCH_CUDA}.*' brings one)"
+      "torch is built for CUDA ${CPPCUDA_TORCH_CUDA}, and no nvcc of CUDA ${major} was found${refused} (pip install 'cuda-toolkit[nvcc,nvvm,cccl,cudart]==${CPPCUDA_TORCH_CUDA}.*' brings one)"
       PARENT_SCOPE)
 endfunction()
 

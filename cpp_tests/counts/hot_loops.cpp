@@ -1,8 +1,6 @@
 // The hot loops of the CPU kernels, each once on a small input. scripts/count_instructions runs this under callgrind,
 // which counts what hot_loop does. No torch at run time: the kernels are loops over raw pointers.
 //
-//   cppcuda_hot_loops [name ...]
-//
 // Prints the compiler, the capability and the type of build that the kernels were built with, then a line per loop: its
 // name and how many elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a
 // processor without that capability.
@@ -11,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <set>
 #include <string>
 
 #include "core/pointwise_cpu_kernel.h"
@@ -33,11 +30,7 @@ namespace {
 using namespace cppcuda;
 using Isa = core::CPPCUDA_COUNTED_ISA::Isa;
 
-bool all = true;
-std::set<std::string> wanted;  // unless all
-
 void count(const std::string& name, int64_t elements, const std::function<void()>& loop) {
-  if (!all && wanted.erase(name) == 0) return;
   std::printf("%s %lld\n", name.c_str(), static_cast<long long>(elements));
   hot_loop(loop);
 }
@@ -243,10 +236,8 @@ bool can_run() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main() {
   if (!can_run()) return 3;
-  all = argc == 1;
-  wanted.insert(argv + 1, argv + argc);
   std::printf("%s %s %s\n", compiler, TEXT(CPPCUDA_COUNTED_ISA), CPPCUDA_BUILD);
   count_elementwise<float>();
   count_elementwise<c10::BFloat16>();
@@ -258,6 +249,4 @@ int main(int argc, char** argv) {
   count_upsample<c10::BFloat16>();
   count_lltm_cell<float>();
   count_lltm_cell<c10::BFloat16>();
-  for (const std::string& name : wanted) std::fprintf(stderr, "no such loop: %s\n", name.c_str());
-  return wanted.empty() ? 0 : 2;
 }
