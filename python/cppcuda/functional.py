@@ -8,6 +8,8 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
+# `out` is no keyword-only argument, as in torch: TorchScript takes none with a default.
+
 
 def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
     r"""The logistic function, elementwise.
