@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/check.h"
 #include "core/op.h"
 
 namespace cppcuda::core {
