@@ -12,7 +12,11 @@
 set(CPPCUDA_TORCH_ERROR "")
 if(NOT CPPCUDA_TORCH_DIR)
   # The path of TorchConfig.cmake only: it is not read.
-  find_path(CPPCUDA_TORCH_CONFIG_DIR TorchConfig.cmake HINTS "${Torch_DIR}" PATH_SUFFIXES Torch share/cmake/Torch)
+  if(EXISTS "${Torch_DIR}/TorchConfig.cmake")
+    set(CPPCUDA_TORCH_CONFIG_DIR "${Torch_DIR}")
+  else()
+    find_path(CPPCUDA_TORCH_CONFIG_DIR TorchConfig.cmake PATH_SUFFIXES Torch share/cmake/Torch)
+  endif()
   if(CPPCUDA_TORCH_CONFIG_DIR)
     cmake_path(SET CPPCUDA_TORCH_DIR NORMALIZE "${CPPCUDA_TORCH_CONFIG_DIR}/../../..")
   else()

@@ -27,7 +27,8 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Of opset 18, with operators that every runtime has: the graph needs no custom one. ``upsample_bilinear2d`` becomes
     ``Resize`` with the same ``coordinate_transformation_mode``. (A dynamic size that follows from a scale
-    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch.)
+    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch. One that stands beside
+    a scale in a call of the operator itself, and does not follow from it, is not looked at.)
     """
     from onnxscript import opset18
 
@@ -61,6 +62,9 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         scale_h: float | None = None,
         scale_w: float | None = None,
     ) -> Any:
+        given = list(output_size) if isinstance(output_size, Sequence) else [None, None]
+        if all(isinstance(s, int) for s in given) and given == list(input.shape)[2:]:
+            return op.Identity(input)  # whatever the scales
         options = {"mode": "linear", "coordinate_transformation_mode": coordinate_transformation_mode}
         batch = op.Shape(input, start=0, end=2)
         if isinstance(output_size, Sequence):
@@ -75,22 +79,22 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         cut = []
         for dim, scale in scales.items():
             scales[dim] = _resize_scale(scale)
-            length, wanted = input.shape[2 + dim], output_size[dim] if isinstance(output_size, Sequence) else None
-            known = isinstance(length, int) and isinstance(wanted, int)
-            most = math.floor(length * scales[dim]) if known else None
-            if known and wanted > most:
+            length, wanted = input.shape[2 + dim], given[dim]
+            most = math.floor(length * scales[dim]) if isinstance(length, int) else None
+            fixed = isinstance(wanted, int)
+            if fixed and most is not None and wanted > most:
                 raise ValueError(
                     f"upsample_bilinear2d: output_size must be {most} at most in ONNX, where {length} pixels are "
                     f"scaled by {scale}, got {wanted}"
                 )
-            if scales[dim] != scale or (known and wanted < most):
+            if scales[dim] != scale or (fixed and wanted != most):
                 cut.append(dim)
         both = op.Constant(value_floats=[1.0, 1.0, scales.get(0, 1.0), scales.get(1, 1.0)])
         result = op.Resize(input, None, both, **options)
         if cut:
-            wanted = op.Gather(size, op.Constant(value_ints=cut))
+            ends = op.Gather(size, op.Constant(value_ints=cut))
             axes = op.Constant(value_ints=[2 + dim for dim in cut])
-            result = op.Slice(result, op.Constant(value_ints=[0] * len(cut)), wanted, axes)
+            result = op.Slice(result, op.Constant(value_ints=[0] * len(cut)), ends, axes)
         # Resize takes scales or sizes.
         return result if len(scales) == 2 else op.Resize(result, None, None, sizes, **options)
 

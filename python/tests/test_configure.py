@@ -143,7 +143,7 @@ def test_cuda_torch_with_toolkit(configure: Configure) -> None:
 def test_cuda_torch_without_toolkit(configure: Configure, cuda_torch: Path) -> None:
     assert configure(cuda_torch).cuda == (
         "off (torch is built for CUDA 13.1, and no nvcc of CUDA 13 was found "
-        "(pip install 'cuda-toolkit[nvcc,cccl]==13.1.*' brings one))"
+        "(pip install 'cuda-toolkit[nvcc,nvvm,cccl,cudart]==13.1.*' brings one))"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,8 +114,8 @@ def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], enviro
     there = results_under(tmp_path, **environment)
     assert there.keys() == here.keys()
     for name, expected in here.items():
-        if name.startswith("lltm_cell ") and not name.startswith(("lltm_cell 1 ", "lltm_cell 16 ")):
-            continue  # products of at::mm and at::bmm, which promise nothing
+        if name.startswith("lltm_cell group") or re.fullmatch(r"lltm_cell 67 .*float16", name):
+            continue  # products of at::bmm and at::mm, which promise nothing
         for result, wanted in zip(there[name], expected, strict=True):
             assert torch.equal(result, wanted), name
 

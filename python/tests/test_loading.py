@@ -153,6 +153,14 @@ def test_import_is_all_it_takes_from_any_folder(tmp_path: Path) -> None:
     assert Path(done.stdout.strip()).samefile(cppcuda.library_path())
 
 
+def test_every_operator_has_a_header() -> None:
+    headers = PACKAGE / "include/cppcuda"
+    for name in cppcuda.functional.__all__:
+        header = f"cppcuda/ops/{name.removesuffix('_')}.h"
+        assert f"#include <{header}>" in (headers / "cppcuda.h").read_text()
+        assert f" {name}(" in (headers.parent / header).read_text()
+
+
 def test_public_names() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", cppcuda.__version__)
     for name in cppcuda.__all__:

@@ -94,6 +94,10 @@ def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> 
         ((10, 8), (7, 9), 2.0, 1.2),
         ((10, 41), (7, 123), 1.2, None),
         ((10, 10), (6, 4), None, 0.5),
+        # Images that are copied, whatever the scales.
+        ((47, 47), (47, 47), 48 / 47, 48 / 47),
+        ((4, 4), (4, 4), 2.0, 2.0),
+        ((4, 4), (4, 4), None, 1.25),
     ],
     ids=str,
 )
@@ -108,6 +112,18 @@ def test_sizes_are_those_that_were_asked_for(
         return out
 
     assert_close(run(session(call, sample), sample), [call(*sample.tensors)], rtol=1e-4, atol=1e-4)
+
+
+def test_a_size_that_does_not_follow_from_the_scales_of_images_of_any_size() -> None:
+    def call(x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.cppcuda.upsample_bilinear2d(x, [7, 9], "half_pixel", 2.0, 2.0)
+        return out
+
+    dims = {dim: torch.export.Dim(f"size_{dim}", min=5, max=1 << 12) for dim in (2, 3)}
+    model = session(call, Sample("", (torch.rand(1, 2, 8, 8),)), ((dims,),))
+    for h, w in ((8, 8), (5, 11)):
+        sample = Sample("", (torch.rand(1, 2, h, w),))
+        assert_close(run(model, sample), [call(*sample.tensors)], rtol=1e-5, atol=1e-5)
 
 
 def test_a_size_that_resize_cannot_have() -> None:

@@ -700,7 +700,7 @@ def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
 
 
 def test_memory_follows_sizes_where_one_pixel_has_all_readers() -> None:
-    """Each pixel with places for as many outputs as that one would be 40 GB here."""
+    """Each pixel with places for as many outputs as that one would be 29 GB here."""
     pixels = 60_000
     grad = backward(torch.ones(1, 1, 1, pixels + 1), [1, pixels], "half_pixel", None, float(pixels))
     positions = ((torch.arange(pixels + 1, dtype=torch.float64) + 0.5) / pixels - 0.5).clamp(min=0)

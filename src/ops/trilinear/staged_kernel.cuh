@@ -127,7 +127,7 @@ __device__ void staged_row_backward(T* row, const T* grad, const Voxel<A>& voxel
   }
 }
 
-// A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order, as above.
+// A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order, as in kernel.cuh.
 template <int N, int V, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 4 : 2)
     staged_backward_kernel(BackwardParams<T, P> p, Tile tile, int lane_bits) {
