@@ -22,8 +22,8 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   const std::string_view text = value;
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  TORCH_CHECK(error == std::errc() && end == text.data() + text.size(), "cppcuda: the environment variable ", name,
-              " must be a whole number, got '", text, "'");
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0,
+              "cppcuda: the environment variable ", name, " must be a whole number, got '", text, "'");
   return number;
 }
 
