@@ -27,7 +27,7 @@ namespace core = cppcuda::core;
 // ---- check.h
 
 // "ok" or the error of checking one shape after another.
-std::string shapes(std::initializer_list<std::pair<std::vector<int64_t>, const char*>> arguments) {
+std::string shapes(std::initializer_list<std::pair<std::vector<int64_t>, core::Pattern>> arguments) {
   core::Checker check("op");
   const std::string error = error_of([&] {
     char name[] = "a";
@@ -80,8 +80,11 @@ TEST(Checker, SizesForOutputs) {
 }
 
 TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
-  for (const char* pattern : {"[N, HW]", "[N, F - 1]", "[N, 2*F]", "[N, f]"}) {
-    EXPECT_NE(shapes({{{4, 5}, pattern}}).find(pattern), std::string::npos) << pattern;
+  for (const std::string_view pattern : {"[N, HW]", "[N, F - 1]", "[N, 2*F]", "[N, f]", "[N, B?]", "[?]"}) {
+    EXPECT_THROW(core::Pattern{pattern}, std::invalid_argument) << pattern;
+  }
+  for (const std::string_view pattern : {"[A, B, C, D, E, F, G]", "[A + B + C]"}) {
+    EXPECT_THROW(core::Pattern{pattern}, std::out_of_range) << pattern;
   }
   core::Checker check("op");
   check.shape("a", at::empty({4}, at::kMeta), "[N]");

@@ -27,8 +27,8 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Of opset 18, with operators that every runtime has: the graph needs no custom one. ``upsample_bilinear2d`` becomes
     ``Resize`` with the same ``coordinate_transformation_mode``. (A dynamic size that follows from a scale
-    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch. One that stands beside
-    a scale in a call of the operator itself, and does not follow from it, is not looked at.)
+    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch. One that stands
+    beside a scale in a call of the operator itself, and does not follow from it, is not looked at.)
     """
     from onnxscript import opset18
 

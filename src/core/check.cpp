@@ -12,46 +12,6 @@
 namespace cppcuda::core {
 namespace {
 
-bool is_letter(char c) { return c >= 'A' && c <= 'Z'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// One entry of a pattern, a sum.
-struct Item {
-  c10::SmallVector<Checker::Term, 2> terms;
-  bool optional = false;
-};
-
-c10::SmallVector<Item, 6> parse(std::string_view pattern) {
-  c10::SmallVector<Item, 6> items;
-  bool new_item = true, new_term = true;
-  auto term = [&]() -> Checker::Term& {
-    if (new_item) items.emplace_back();
-    if (new_item || new_term) items.back().terms.emplace_back();
-    new_item = new_term = false;
-    return items.back().terms.back();
-  };
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (is_letter(c)) {
-      TORCH_INTERNAL_ASSERT(new_item || new_term || !items.back().terms.back().letter, pattern);
-      term().letter = c;
-    } else if (is_digit(c)) {
-      int64_t number = c - '0';
-      while (i + 1 < pattern.size() && is_digit(pattern[i + 1])) number = 10 * number + (pattern[++i] - '0');
-      term().factor = number;
-    } else if (c == '?') {
-      items.back().optional = true;
-    } else if (c == '+') {
-      new_term = true;
-    } else if (c == ',') {
-      new_item = true;
-    } else {
-      TORCH_INTERNAL_ASSERT(c == '[' || c == ']' || c == ' ', "not a pattern of sizes: ", pattern);
-    }
-  }
-  return items;
-}
-
 // "[N, 3]", or with the optional dim "[B, N, 3]"
 std::string spell(std::string_view pattern, bool with_optional) {
   const auto mark = pattern.find("?, ");
@@ -106,65 +66,65 @@ void Checker::same_or_wider_dtype(const char* argument, const Tensor& t, const c
               is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
 }
 
-void Checker::shape(const char* argument, const Tensor& t, std::string_view pattern) {
+void Checker::shape(const char* argument, const Tensor& t, const Pattern& pattern) {
   const auto sizes = t.sym_sizes();
-  auto items = parse(pattern);
-  std::string expected(pattern);
-  if (items.front().optional) {
-    const bool there = batched_.value_or(sizes.size() == items.size());
-    if (!there) items.erase(items.begin());
-    expected = batched_ ? spell(pattern, there) : spell(pattern, false) + " or " + spell(pattern, true);
-    batched_ = there;
-  }
-  TORCH_CHECK(sizes.size() == items.size(), op_, ": ", argument, " must be ", expected, ", got ", sizes);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const auto& terms = items[i].terms;
-    if (const Term* rest = new_letter(terms)) {
+  const auto known = batched_;
+  if (pattern.has_optional()) batched_ = known.value_or(sizes.size() == pattern.rank());
+  const size_t missing = pattern.has_optional() && !*batched_ ? 1 : 0;
+  auto expected = [&] {
+    if (!pattern.has_optional()) return std::string(pattern.text());
+    if (known) return spell(pattern.text(), *known);
+    return spell(pattern.text(), false) + " or " + spell(pattern.text(), true);
+  };
+  TORCH_CHECK(sizes.size() == pattern.rank() - missing, op_, ": ", argument, " must be ", expected(), ", got ", sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto sum = pattern[i + missing];
+    if (const auto* rest = new_letter(sum)) {
       c10::SymInt left = sizes[i];
-      if (terms.size() > 1) {
-        left = left - value(terms);
-        TORCH_SYM_CHECK(left.sym_ge(0), op_, ": ", argument, " must be ", expected, spell_letters(terms), ", got ",
+      if (sum.size() > 1) {
+        left = left - value(sum);
+        TORCH_SYM_CHECK(left.sym_ge(0), op_, ": ", argument, " must be ", expected(), spell_letters(sum), ", got ",
                         sizes);
       }
       dims_.push_back({rest->letter, left});
       continue;
     }
-    TORCH_SYM_CHECK(sizes[i].sym_eq(value(terms)), op_, ": ", argument, " must be ", expected, spell_letters(terms),
+    TORCH_SYM_CHECK(sizes[i].sym_eq(value(sum)), op_, ": ", argument, " must be ", expected(), spell_letters(sum),
                     ", got ", sizes);
   }
 }
 
-c10::SymDimVector Checker::sizes(std::string_view pattern) const {
+c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
   c10::SymDimVector result;
-  for (const Item& item : parse(pattern)) {
-    if (item.optional && !batched_.value_or(false)) continue;
-    for (const Term& t : item.terms)
-      TORCH_INTERNAL_ASSERT(!t.letter || find(t.letter), "no size is known of ", t.letter);
-    result.push_back(value(item.terms));
+  for (size_t i = pattern.has_optional() && !batched_.value_or(false) ? 1 : 0; i < pattern.rank(); ++i) {
+    for (const auto& term : pattern[i]) {
+      TORCH_INTERNAL_ASSERT(!term.letter || find(term.letter), "no size is known of ", term.letter);
+    }
+    result.push_back(value(pattern[i]));
   }
   return result;
 }
 
-c10::SymInt Checker::value(c10::ArrayRef<Term> terms) const {
-  c10::SymInt sum = 0;
-  for (const Term& t : terms) {
-    if (t.letter && !find(t.letter)) continue;
-    sum += t.letter ? t.factor * find(t.letter)->size : c10::SymInt(t.factor);
+c10::SymInt Checker::value(Pattern::Sum sum) const {
+  c10::SymInt result = 0;
+  for (const auto& term : sum) {
+    if (term.letter && !find(term.letter)) continue;
+    result += term.letter ? term.factor * find(term.letter)->size : c10::SymInt(term.factor);
   }
-  return sum;
+  return result;
 }
 
-const Checker::Term* Checker::new_letter(c10::ArrayRef<Term> terms) const {
-  const auto at = std::find_if(terms.begin(), terms.end(),
-                               [&](const Term& t) { return t.factor == 1 && t.letter && !find(t.letter); });
-  return at == terms.end() ? nullptr : at;
+const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
+  const auto at = std::find_if(sum.begin(), sum.end(),
+                               [&](const auto& term) { return term.factor == 1 && term.letter && !find(term.letter); });
+  return at == sum.end() ? nullptr : at;
 }
 
 // " with S = 4, I = 3"
-std::string Checker::spell_letters(c10::ArrayRef<Term> terms) const {
+std::string Checker::spell_letters(Pattern::Sum sum) const {
   std::ostringstream out;
   const char* before = " with ";
-  for (const Term& t : terms) {
+  for (const auto& t : sum) {
     if (!t.letter || !find(t.letter)) continue;
     out << before << t.letter << " = " << find(t.letter)->size;
     before = ", ";

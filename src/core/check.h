@@ -10,9 +10,9 @@
 
 #include <array>
 #include <string>
-#include <string_view>
 
 #include "core/op.h"
+#include "core/pattern.h"
 
 namespace cppcuda::core {
 
@@ -36,14 +36,11 @@ class Checker {
   // Of the dtype of another argument, or float32 when that one has 16 bits.
   void same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Sizes against a pattern such as "[B?, N, 8, F]": a number is that size; a letter is any size,
-  // but the same wherever it stands, in this pattern and in later ones; a first letter with "?" may
-  // be missing. "3S" and "S + I" are sizes made from letters that earlier patterns met; one new letter beside such
-  // letters, without a factor, is what is left of the size.
-  void shape(const char* argument, const Tensor& t, std::string_view pattern);
+  // Sizes against a pattern.
+  void shape(const char* argument, const Tensor& t, const Pattern& pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.
-  c10::SymDimVector sizes(std::string_view pattern) const;
+  c10::SymDimVector sizes(const Pattern& pattern) const;
 
   // A bool[N] argument, which reaches a kernel as a list of any length.
   template <size_t N>
@@ -57,12 +54,6 @@ class Checker {
   // An optional argument that this call needs.
   const Tensor& required(const char* argument, const OptionalTensor& t, const char* when) const;
 
-  // A number, a letter, or a product of both.
-  struct Term {
-    int64_t factor = 1;
-    char letter = 0;
-  };
-
  private:
   struct Dim {
     char letter;
@@ -70,9 +61,9 @@ class Checker {
   };
 
   const Dim* find(char letter) const;
-  const Term* new_letter(c10::ArrayRef<Term> sum) const;
-  c10::SymInt value(c10::ArrayRef<Term> sum) const;
-  std::string spell_letters(c10::ArrayRef<Term> sum) const;
+  const Pattern::Term* new_letter(Pattern::Sum sum) const;
+  c10::SymInt value(Pattern::Sum sum) const;
+  std::string spell_letters(Pattern::Sum sum) const;
   void check_length(const char* argument, size_t came, size_t expected) const;
 
   const char* op_;

@@ -85,7 +85,7 @@ inline std::array<core::Output, 5> backward_shape(const OptionalTensor& grad_hy,
 
   check.shape("cx", cx, "[G?, B, S]");
   check.shape("gates", gates, "[G?, B, 3S]");
-  auto shape = [&](const char* argument, const OptionalTensor& t, const char* pattern) {
+  auto shape = [&](const char* argument, const OptionalTensor& t, const core::Pattern& pattern) {
     if (t) check.shape(argument, *t, pattern);
   };
   shape("grad_hy", grad_hy, "[G?, B, S]");
@@ -95,7 +95,7 @@ inline std::array<core::Output, 5> backward_shape(const OptionalTensor& grad_hy,
   shape("input", input, "[G?, B, I]");
   shape("weight", weight, "[G?, 3S, S + I]");
 
-  auto output = [&](bool need, const char* pattern, const Tensor& like) {
+  auto output = [&](bool need, const core::Pattern& pattern, const Tensor& like) {
     return need ? core::Output{check.sizes(pattern), like.options()} : core::left_out(like);
   };
   return {output(need_input, "[G?, B, I]", gates), output(need_weight, "[G?, 3S, S + I]", gates),
