@@ -70,7 +70,7 @@ void Checker::shape(const char* argument, const Tensor& t, const Pattern& patter
   const auto sizes = t.sym_sizes();
   const auto known = batched_;
   if (pattern.has_optional()) batched_ = known.value_or(sizes.size() == pattern.rank());
-  const size_t missing = pattern.has_optional() && !*batched_ ? 1 : 0;
+  const size_t missing = missing_dims(pattern);
   auto expected = [&] {
     if (!pattern.has_optional()) return std::string(pattern.text());
     if (known) return spell(pattern.text(), *known);
@@ -96,13 +96,17 @@ void Checker::shape(const char* argument, const Tensor& t, const Pattern& patter
 
 c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
   c10::SymDimVector result;
-  for (size_t i = pattern.has_optional() && !batched_.value_or(false) ? 1 : 0; i < pattern.rank(); ++i) {
+  for (size_t i = missing_dims(pattern); i < pattern.rank(); ++i) {
     for (const auto& term : pattern[i]) {
       TORCH_INTERNAL_ASSERT(!term.letter || find(term.letter), "no size is known of ", term.letter);
     }
     result.push_back(value(pattern[i]));
   }
   return result;
+}
+
+size_t Checker::missing_dims(const Pattern& pattern) const {
+  return pattern.has_optional() && !batched_.value_or(false) ? 1 : 0;
 }
 
 c10::SymInt Checker::value(Pattern::Sum sum) const {

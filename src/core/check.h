@@ -61,6 +61,7 @@ class Checker {
   };
 
   const Dim* find(char letter) const;
+  size_t missing_dims(const Pattern& pattern) const;
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
   c10::SymInt value(Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
