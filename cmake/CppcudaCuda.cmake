@@ -25,7 +25,7 @@ endfunction()
 
 # The first nvcc whose major version is torch's: CUDACXX, the interpreter's own packages, the system's.
 function(cppcuda_find_nvcc out reason)
-  string(REGEX MATCH "^[0-9]+" major "${CPPCUDA_TORCH_CUDA}")
+  set(major "${CPPCUDA_TORCH_CUDA_MAJOR}")
   find_program(CPPCUDA_SYSTEM_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin)
   mark_as_advanced(CPPCUDA_SYSTEM_NVCC)
   set(refused "")

@@ -6,8 +6,9 @@
 #
 # In:  CPPCUDA_TORCH_DIR (the folder that holds torch's include/ and lib/), or Torch_DIR or CMAKE_PREFIX_PATH
 #      (`python -c 'import torch; print(torch.utils.cmake_prefix_path)'`), or a Python with torch
-# Out: CPPCUDA_TORCH_DIR, CPPCUDA_TORCH_VERSION ("2.15.0+cu132"), CPPCUDA_TORCH_CUDA ("13.2", "" for a
-#      CPU torch), CPPCUDA_TORCH_ERROR (why there is no torch, "" if there is one)
+# Out: CPPCUDA_TORCH_DIR, CPPCUDA_TORCH_VERSION ("2.15.0+cu132"), CPPCUDA_TORCH_RELEASE ("2.15"), CPPCUDA_TORCH_CUDA
+#      ("13.2", "" for a CPU torch), CPPCUDA_TORCH_CUDA_MAJOR ("13"), CPPCUDA_TORCH_ERROR (why there is no torch, "" if
+#      there is one)
 
 set(CPPCUDA_TORCH_ERROR "")
 if(NOT CPPCUDA_TORCH_DIR)
@@ -61,6 +62,9 @@ if(NOT CPPCUDA_TORCH_VERSION)
   return()
 endif()
 
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" CPPCUDA_TORCH_RELEASE "${CPPCUDA_TORCH_VERSION}")
+string(REGEX MATCH "^[0-9]+" CPPCUDA_TORCH_CUDA_MAJOR "${CPPCUDA_TORCH_CUDA}")
+
 if(NOT TARGET cppcuda::torch_cpu)
   find_package(Threads REQUIRED)
   add_library(cppcuda::torch_cpu INTERFACE IMPORTED)
@@ -78,7 +82,6 @@ if(NOT TARGET cppcuda::torch_cpu)
 endif()
 
 if(CPPCUDA_TORCH_CUDA AND NOT TARGET cppcuda::torch_cuda)
-  string(REGEX MATCH "^[0-9]+" CPPCUDA_TORCH_CUDA_MAJOR "${CPPCUDA_TORCH_CUDA}")
   # Wheels bring the CUDA runtime beside torch; with the libtorch archive it lies in lib/ or in a toolkit.
   find_file(
     CPPCUDA_CUDART "libcudart.so.${CPPCUDA_TORCH_CUDA_MAJOR}"

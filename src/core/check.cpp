@@ -112,8 +112,11 @@ size_t Checker::missing_dims(const Pattern& pattern) const {
 c10::SymInt Checker::value(Pattern::Sum sum) const {
   c10::SymInt result = 0;
   for (const auto& term : sum) {
-    if (term.letter && !find(term.letter)) continue;
-    result += term.letter ? term.factor * find(term.letter)->size : c10::SymInt(term.factor);
+    if (!term.letter) {
+      result += term.factor;
+    } else if (const Dim* dim = find(term.letter)) {
+      result += term.factor * dim->size;
+    }
   }
   return result;
 }
@@ -129,9 +132,10 @@ std::string Checker::spell_letters(Pattern::Sum sum) const {
   std::ostringstream out;
   const char* before = " with ";
   for (const auto& t : sum) {
-    if (!t.letter || !find(t.letter)) continue;
-    out << before << t.letter << " = " << find(t.letter)->size;
-    before = ", ";
+    if (const Dim* dim = t.letter ? find(t.letter) : nullptr) {
+      out << before << t.letter << " = " << dim->size;
+      before = ", ";
+    }
   }
   return out.str();
 }
