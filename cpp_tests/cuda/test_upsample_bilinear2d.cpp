@@ -122,6 +122,31 @@ TEST_P(CudaUpsample, ManyPixels) {
   }
 }
 
+// A pixel that is met exactly is copied, also -0 and subnormal numbers, in both directions. A pixel that is not read gets 0.
+TEST(CudaUpsampleExactPixels, AreCopied) {
+  const std::optional<double> none;
+  const auto same_bits = [](const Tensor& a, const Tensor& b) {
+    return a.cpu().contiguous().view(at::kInt).equal(b.contiguous().view(at::kInt));
+  };
+  const Tensor kinds = at::tensor({1e-45, 4.2e-45, 1.7e-38, -0.0, 0.0, 0.7, 3e38}, at::kDouble).to(at::kFloat);
+  for (const std::array<int64_t, 4> sizes : {std::array<int64_t, 4>{2, 3, 5, 7}, {1, 8, 5, 6}, {1, 5, 560, 264}}) {
+    for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      SCOPED_TRACE(::testing::Message() << at::IntArrayRef(sizes) << format);
+      const Tensor x = kinds.take(at::randint(kinds.numel(), sizes)).contiguous(format);
+      EXPECT_TRUE(same_bits(Forward::call(on_cuda(x), size(x), "asymmetric", none, none), x));
+      EXPECT_TRUE(same_bits(Backward::call(on_cuda(x), size(x), "asymmetric", none, none), x));
+      const std::vector<c10::SymInt> corners{2 * sizes[2] - 1, 2 * sizes[3] - 1};
+      const Tensor larger = Forward::call(on_cuda(x), corners, "align_corners", none, none).cpu();
+      EXPECT_TRUE(same_bits(larger.slice(2, 0, {}, 2).slice(3, 0, {}, 2), x));
+      const std::vector<c10::SymInt> enlarged{4 * sizes[2], 4 * sizes[3]};
+      Tensor expected = at::zeros({sizes[0], sizes[1], 4 * sizes[2], 4 * sizes[3]}, x.options());
+      expected.slice(2, 0, {}, 4).slice(3, 0, {}, 4).fill_(-0.0);
+      const Tensor grad = at::full(sizes, -0.0, x.options()).contiguous(format);
+      EXPECT_TRUE(same_bits(Backward::call(on_cuda(grad), enlarged, "asymmetric", none, none), expected));
+    }
+  }
+}
+
 // What a pixel does not count for does not see it, though it may be next to what it reads.
 TEST(CudaUpsampleNeighbours, DoNotLeak) {
   using Size = std::array<int64_t, 2>;

@@ -347,6 +347,57 @@ def test_pixels_without_neighbours_are_read_alone() -> None:
     assert torch.equal(upsample_bilinear2d(x[..., :4, :], (2, 3), None, "asymmetric"), x[..., :4:2, ::2])
 
 
+def bits(t: Tensor) -> Tensor:
+    return t.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[t.itemsize])
+
+
+def values_of_all_kinds(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Subnormal numbers, both zeros, the largest numbers and infinities beside usual ones."""
+    info = torch.finfo(dtype)
+    smallest = info.tiny * info.eps
+    kinds = [
+        smallest,
+        3 * smallest,
+        1.5 * info.tiny,
+        -smallest,
+        info.tiny,
+        0.0,
+        -0.0,
+        info.max,
+        info.min,
+        0.7,
+        torch.inf,
+    ]
+    values = torch.tensor(kinds, dtype=torch.float64).to(dtype)
+    assert values[0] > 0 and values[1] == 3 * values[0]
+    return values[torch.randint(len(kinds), shape)]
+
+
+@over_modes
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_pixels_that_are_met_exactly_are_copied_bit_by_bit(
+    dtype: torch.dtype, format: torch.memory_format, mode: str
+) -> None:
+    for sizes in ((2, 3, 5, 7), (1, 20, 6, 37)):
+        x = values_of_all_kinds(*sizes, dtype=dtype).contiguous(memory_format=format)
+        size = x.shape[2:]
+        assert torch.equal(bits(upsample_bilinear2d(x, tuple(size), None, mode)), bits(x))
+        assert torch.equal(bits(backward(x, size, mode)), bits(x))
+        if mode != "half_pixel":  # which meets no pixel when it doubles the size
+            doubled = [2 * s - (mode == "align_corners") for s in size]
+            assert torch.equal(bits(upsample_bilinear2d(x, tuple(doubled), None, mode)[..., ::2, ::2]), bits(x))
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+def test_gradients_keep_the_sign_of_zero(format: torch.memory_format) -> None:
+    """A pixel that an output of gradient -0 reads gets -0, a pixel that none reads gets 0."""
+    grad = torch.full((2, 3, 2, 5), -0.0).contiguous(memory_format=format)
+    expected = torch.zeros(2, 3, 8, 20)
+    expected[..., ::4, ::4] = -0.0
+    assert torch.equal(bits(backward(grad, (8, 20), "asymmetric")), bits(expected))
+
+
 def test_nan_goes_to_its_readers_only() -> None:
     x = image(1, 1, 4, 4)
     x[0, 0, 1, 1] = torch.nan

@@ -20,8 +20,8 @@ struct Columns {
   const A *lower_weight, *upper_weight;
 };
 
-// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those beyond its own with
-// weight 0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
+// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those beyond its own
+// placeholders, whose weight is 0 or -0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
 template <class A>
 struct ColumnReaders {
   int64_t in, out, most, stride;

@@ -66,15 +66,15 @@ struct Readers {
   const A* weights_of(int64_t i) const { return weights.data() + first_weight[i]; }
 };
 
-// The same in the order in which vectors want them: no index is less than the one before it. All pixels have places for as
-// many readers as the one with the most.
+// The same as a structure of arrays for vectors, with indices that do not decrease. Every pixel has as many entries as the
+// one with the most readers. The weight of a placeholder is what it adds: -0, or 0 for a pixel without readers.
 template <class A>
 class VectorReaders {
  public:
   VectorReaders(const Readers<A>& readers, int64_t out)
       : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)), most_(readers.most) {
     outputs_.resize(most_ * stride_);
-    weights_.resize(most_ * stride_);
+    weights_.resize(most_ * stride_, A(-0.0));
     for (int64_t i = 0; i < stride_; ++i) {
       const auto [left, right] = readers.outputs[std::min(i, in_ - 1)];
       if (i % block == 0) first_.push_back(std::min(left, out - 1));
@@ -83,6 +83,7 @@ class VectorReaders {
         outputs_[k * stride_ + i] = static_cast<int32_t>(std::min(o, out - 1) - first_.back());
         if (i < in_ && left + k < right) weights_[k * stride_ + i] = readers.weights_of(i)[k];
       }
+      if (left == right) weights_[i] = 0;
     }
   }
 

@@ -109,7 +109,8 @@ struct Interpolated {
 #pragma unroll
     for (int k = 0; k < K; ++k) core::prefetch(source[k] + (lower + ahead));
     for_each_value<N, K>([&](int k, int n) {
-      to[k][n] = tap.lower_weight * core::widen<A>(left[k], n) + tap.upper_weight * core::widen<A>(right[k], n);
+      to[k][n] =
+          interpolate(core::widen<A>(left[k], n), core::widen<A>(right[k], n), tap.lower_weight, tap.upper_weight);
     });
   }
 };
@@ -138,13 +139,9 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
       }
       source.load_row(strip.source, min(Index{Source::rows_ahead}, y_axis.in - 1 - at) * step, below);
     }
-    if (tap.lower == tap.upper) {
-      strip.store_next_row(above);
-      continue;
-    }
     A out[K][N];
     for_each_value<N, K>(
-        [&](int k, int n) { out[k][n] = tap.lower_weight * above[k][n] + tap.upper_weight * below[k][n]; });
+        [&](int k, int n) { out[k][n] = interpolate(above[k][n], below[k][n], tap.lower_weight, tap.upper_weight); });
     strip.store_next_row(out);
   }
 }
@@ -189,7 +186,8 @@ struct Gathered {
 
   // ahead: the offset of a row that is needed later.
   __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][N]) const {
-    for_each_value<N, K>([&](int k, int n) { sum[k][n] = 0; });
+    const A start = sum_start<A>(columns.last - columns.first);
+    for_each_value<N, K>([&](int k, int n) { sum[k][n] = start; });
     if (columns.first == columns.last) return;
     core::Pack<T, N> grad[together][K];
 #pragma unroll
@@ -220,26 +218,30 @@ template <int N, int K, bool ChannelsLast, class Index, class T, class Source, c
 __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
                               const Axis<A, Index>& y_axis, int64_t step) {
   const Index end = y_axis.outputs_of(strip.last_row - 1).last;
-  A sum[K][N] = {}, next[K][N] = {};
+  A sum[K][N], next[K][N];
+  for_each_value<N, K>([&](int k, int n) { sum[k][n] = next[k][n] = sum_start<A>(1); });
   Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
+  Index last_read = -1;             // by the rows of the source so far
   Index y = y_axis.outputs_of(strip.first_row).first;
   strip.move_source(y * step);
   for (;; ++y, strip.move_source(step)) {
     const auto tap = y_axis.tap(y);
-    // Rows that get nothing any more.
+    // Rows that are complete.
 #pragma unroll 1
     for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
+      if (row > last_read) for_each_value<N, K>([&](int k, int n) { sum[k][n] = sum_start<A>(0); });
       if (row >= strip.first_row) strip.store_next_row(sum);
       for_each_value<N, K>([&](int k, int n) {
         sum[k][n] = next[k][n];
-        next[k][n] = 0;
+        next[k][n] = sum_start<A>(1);
       });
     }
     if (y >= end) break;
+    last_read = tap.upper;
     A of_row[K][N];
     source.load_row(strip.source, min(Index{Source::rows_ahead}, end - 1 - y) * step, of_row);
     for_each_value<N, K>([&](int k, int n) {
-      sum[k][n] += tap.weight(tap.lower) * of_row[k][n];
+      sum[k][n] += tap.lower_weight * of_row[k][n];
       if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
     });
   }

@@ -10,21 +10,38 @@
 #include <limits>
 #include <optional>
 
+#include "core/select.h"
+
 namespace cppcuda::ops::upsample_bilinear2d {
 
 // By their names in ONNX Resize.
 enum class Mode { half_pixel, align_corners, asymmetric };
 
-// The two input pixels of one output pixel. Where the position is that of a pixel they are the same one, at half its
-// weight each: with weights 1 and 0 an infinite neighbour would give 0 * inf.
+// The two input pixels of one output pixel. Where the position is that of a pixel, both are that pixel, with weights 1
+// and 0.
 template <class A, class Index = int64_t>
 struct Tap {
   Index lower, upper;
   A lower_weight, upper_weight;
 
   // Of input pixel i, lower <= i <= upper.
-  C10_HOST_DEVICE A weight(Index i) const { return lower == upper ? A(1) : i == lower ? lower_weight : upper_weight; }
+  C10_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
 };
+
+// The value between two pixels. A pixel of weight 1 is copied: 0 * value would be NaN for an infinite value, and the sum
+// would lose the sign of -0. A is a number or a vector of them. fma: the same bits wherever the compiler inlines it.
+template <class A>
+C10_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
+  using core::select;
+  using std::fma;
+  return select(upper_weight == A(0), lower, fma(upper_weight, upper, lower_weight * lower));
+}
+
+// What a sum of `terms` products starts from. -0 + x is x, also where x is -0; a sum without terms is 0.
+template <class A>
+C10_HOST_DEVICE A sum_start(int64_t terms) {
+  return terms > 0 ? A(-0.0) : A(0);
+}
 
 // Input pixels first .. last - 1, or output pixels.
 template <class Index = int64_t>
@@ -55,7 +72,7 @@ struct Axis {
     // Compared before it is converted: a given scale can lead anywhere.
     const Index lower = x < static_cast<A>(in - 1) ? static_cast<Index>(x) : in - 1;
     const A weight = x - static_cast<A>(lower);
-    if (lower == in - 1 || weight == A(0)) return {lower, lower, A(0.5), A(0.5)};
+    if (lower == in - 1 || weight == A(0)) return {lower, lower, A(1), A(0)};
     return {lower, lower + 1, A(1) - weight, weight};
   }
 

@@ -85,7 +85,7 @@ struct TileInterpolated {
       const auto left = *lower[n], right = *upper[n];
 #pragma unroll
       for (int k = 0; k < K; ++k) {
-        to[k][n] = lower_weight[n] * core::widen<A>(left, k) + upper_weight[n] * core::widen<A>(right, k);
+        to[k][n] = interpolate(core::widen<A>(left, k), core::widen<A>(right, k), lower_weight[n], upper_weight[n]);
       }
     }
   }
@@ -106,7 +106,7 @@ struct TileGathered {
   const typename Row::Column* at[C][most_together];
   A weight[C][most_together];
 
-  // zero: a column of zeros, which stands for one that does not count.
+  // zero: a column of -0, the placeholder for columns that are not read. Its weight is 0, so it adds -0.
   __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, int together,
                           const typename Row::Column* zero)
       : row(row), x_axis(x_axis), column(column), together(together) {
@@ -126,7 +126,8 @@ struct TileGathered {
 
   __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][C]) const {
     row.load(source, ahead);
-    for_each_value<C, K>([&](int k, int n) { sum[k][n] = 0; });
+    // The first weight of a column that is read is not 0.
+    for_each_value<C, K>([&](int k, int n) { sum[k][n] = sum_start<A>(weight[n][0] != A(0)); });
 #pragma unroll
     for (int n = 0; n < C; ++n) {
       const auto add = [&](A by, const typename Row::Column grad) {
@@ -179,7 +180,10 @@ __global__ void __launch_bounds__(tile_threads, C > 1 ? 3 : 4) backward_tile_ker
   constexpr int K = tile_planes<core::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   auto* zero = core::shared_memory<core::Pack<T, K>>() + tiles.groups * tiles.pitch;
-  if (threadIdx.x == 0) *zero = {};
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) zero->value[k] = static_cast<T>(-0.0F);
+  }
   for_each_tile<N, C, K>(
       p, tiles, y_axis.in, x_axis.in, [&](const Range<int>& columns) { return outputs_of(x_axis, columns); },
       [&](auto& strip, const auto& row) {
