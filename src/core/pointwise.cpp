@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <numeric>
+#include <set>
 
 #include "core/check.h"
 #include "core/pointwise_define.h"
@@ -11,18 +12,29 @@ namespace cppcuda::core {
 namespace {
 
 // Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims go from large strides to small ones.
+// The answer is also yes when there are too many partial sums to try, as there may be where strides are not nested.
 bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
-  if (sizes.empty()) return distance == 0;
-  const int64_t size = sizes[0], stride = strides[0];
-  if (size == 1) return reaches(sizes.slice(1), strides.slice(1), distance);
-  int64_t below = 0;  // how far the smaller strides reach
-  for (size_t d = 1; d < sizes.size(); ++d) below += (sizes[d] - 1) * strides[d];
-  const int64_t first = (distance - below) / stride - 1, last = (distance + below) / stride + 1;
-  for (int64_t k = std::max(first, 1 - size); k <= std::min(last, size - 1); ++k) {
-    const int64_t rest = distance - k * stride;
-    if (std::abs(rest) <= below && reaches(sizes.slice(1), strides.slice(1), rest)) return true;
+  constexpr int64_t max_distances = 1024;
+  int64_t reach = 0;  // of the dims that follow
+  for (size_t d = 0; d < sizes.size(); ++d) reach += (sizes[d] - 1) * strides[d];
+  std::set<int64_t> distances{distance};
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t size = sizes[d], stride = strides[d];
+    if (size == 1) continue;
+    reach -= (size - 1) * stride;
+    std::set<int64_t> rests;
+    for (const int64_t from : distances) {
+      const int64_t first = std::max((from - reach) / stride - 1, 1 - size);
+      const int64_t last = std::min((from + reach) / stride + 1, size - 1);
+      if (last - first >= max_distances) return true;
+      for (int64_t k = first; k <= last; ++k) {
+        if (std::abs(from - k * stride) <= reach) rests.insert(from - k * stride);
+      }
+    }
+    if (rests.size() > max_distances) return true;
+    distances = std::move(rests);
   }
-  return false;
+  return distances.contains(0);
 }
 
 // Whether an element of one is an element of the other. Where that is hard to tell, as for two views of one memory with
