@@ -5,6 +5,7 @@
 #include "core/autograd.h"
 #include "core/check.h"
 #include "core/define.h"
+#include "core/row_strides.h"
 #include "core/vmap.h"
 #include "elementwise.h"
 
@@ -23,14 +24,17 @@ core::Output shape(const Tensor& input) {
 
 Tensor row_sum_cpu(const Tensor& input) {
   Tensor out = core::allocate(shape(input));
-  const Tensor in = input.contiguous();
-  const int64_t features = in.size(-1);
-  core::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    const T* from = in.const_data_ptr<T>();
+  // Any strides: a contiguous copy would cost as much as the sum itself, and vmap gives operands of stride 0.
+  const core::RowStride strides = core::row_stride(input, /*core=*/1);
+  const core::Rows rows = core::make_rows(input, /*core=*/1, strides);
+  const int64_t features = input.size(-1), step = input.stride(-1);
+  core::visit_dtype(input.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    const T* from = input.const_data_ptr<T>();
     T* to = out.mutable_data_ptr<T>();
-    for (int64_t row = 0; row < out.numel(); ++row) {
+    for (int64_t row = 0; row < rows.count; ++row) {
+      const T* values = from + strides.offset(rows, row);
       core::opmath<T> sum = 0;
-      for (int64_t f = 0; f < features; ++f) sum += from[row * features + f];
+      for (int64_t f = 0; f < features; ++f) sum += values[f * step];
       to[row] = static_cast<T>(sum);
     }
   });
