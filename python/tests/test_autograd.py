@@ -246,10 +246,47 @@ def test_backward_twice(entry: OpEntry, name: str) -> None:
     first = torch.autograd.grad(out, sample.tensors, retain_graph=True, allow_unused=True)
     again = torch.autograd.grad(out, sample.tensors, allow_unused=True)
     assert_close(first, again)
-    if not any(entry.saved_for.values()):
-        return  # a graph that holds no tensors frees none
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        torch.autograd.grad(out, sample.tensors, allow_unused=True)
+
+
+class Packed:
+    """What stands for a saved tensor; other than a tensor, it can be referred to weakly."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+@over_samples("basic")
+def test_backward_frees_what_was_saved(entry: OpEntry, name: str) -> None:
+    """Inputs and outputs. After that a second backward is an error, unless nothing was saved."""
+    packed: list[weakref.ref[Packed]] = []
+
+    def pack(tensor: torch.Tensor) -> Packed:
+        result = Packed(tensor)
+        packed.append(weakref.ref(result))
+        return result
+
+    sample = entry.sample(name).requires_grad()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda p: p.tensor):
+        outputs = computed(sample.bind(entry.op)(*sample.tensors))
+    out = sum(t.sum() for t in outputs)  # sums save no tensors
+    torch.autograd.grad(out, sample.tensors, retain_graph=True, allow_unused=True)
+    assert all(ref() is not None for ref in packed)
+    torch.autograd.grad(out, sample.tensors, allow_unused=True)
+    assert all(ref() is None for ref in packed)
+    if packed:
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            torch.autograd.grad(out, sample.tensors, allow_unused=True)
+
+
+def test_sigmoid_and_lltm_cell_save_their_outputs() -> None:
+    """So the test above is about outputs too."""
+    for entry in (e for e in OPS if e.name in ("sigmoid", "lltm_cell")):
+        outputs: list[torch.Tensor] = []
+        sample = entry.sample(entry.names("basic")[0]).requires_grad()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: outputs.append(t) or t, lambda t: t):
+            result = computed(entry.op(*sample.args))
+        inputs = {t.data_ptr() for t in sample.tensors}
+        assert result and any(t.data_ptr() not in inputs for t in outputs), entry.name
 
 
 @over_samples("basic")

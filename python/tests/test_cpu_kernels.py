@@ -14,6 +14,7 @@ import pytest
 import torch
 from op_samples import forward_ops, outputs_of
 from torch import Tensor
+from torch.testing import assert_close
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ANOTHER_PROCESS = """
@@ -167,6 +168,19 @@ def test_an_infinite_position_may_have_a_value(features: int) -> None:
     assert torch.equal(
         F.trilinear(feats, torch.tensor([[float("inf"), 0.5, -0.5]])), torch.full((1, features), torch.inf)
     )
+
+
+@pytest.mark.parametrize("features", [1, 2, 4, 5])
+def test_an_infinite_gradient_reaches_the_axes_that_it_must(features: int) -> None:
+    """Along axis 0 all terms have one sign. Along the others they cancel, as infinities of both signs."""
+    feats = torch.tensor([-1.0, 1.0]).repeat_interleave(4)[None, :, None].repeat(1, 1, features).requires_grad_()
+    points = torch.full((1, 3), 0.5, requires_grad=True)
+    grad = torch.full((1, features), torch.inf)
+    grad_feats, grad_points = torch.autograd.grad(F.trilinear(feats, points), (feats, points), grad)
+    assert grad_feats.eq(torch.inf).all()
+    assert_close(grad_points, torch.tensor([[torch.inf, torch.nan, torch.nan]]), equal_nan=True)
+    (alone,) = torch.autograd.grad(F.trilinear(feats.detach(), points), points, grad)
+    assert_close(alone, grad_points, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -128,6 +128,27 @@ def test_nothing_is_allocated(entry: OpEntry) -> None:
 
 
 @over_devices
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@over_entries
+def test_second_derivatives_of_16_bits_do_not_overflow(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
+    """Gradient times direction is beyond float16; its product with the slope of the slope, which is small, is not."""
+    assert entry.backward
+    saved = torch.cat([torch.linspace(-12, 12, 97), torch.linspace(0.48, 0.52, 33)]).to(device, dtype)
+    factor = torch.full_like(saved, 300)
+
+    def second_derivative(backward, saved: Tensor, factor: Tensor) -> Tensor:
+        saved = saved.clone().requires_grad_()
+        return torch.autograd.grad(backward(factor, saved), saved, factor)[0]
+
+    expected = second_derivative(entry.backward.reference, saved.double(), factor.double())
+    representable = expected.abs() < 60000
+    assert representable.sum() > 10
+    eps = torch.finfo(dtype).eps
+    result = second_derivative(entry.backward.op, saved, factor).double()
+    assert_close(result[representable], expected[representable], rtol=2 * eps, atol=1e-6 * 300 * 300)
+
+
+@over_devices
 @over_dtypes
 @over_entries
 def test_ends_of_the_range(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
@@ -344,6 +365,23 @@ def test_overlaps(entry: OpEntry) -> None:
         expected = entry.op(x)
         call(x, out=out)
         assert torch.equal(out, expected)
+
+
+@over_entries
+def test_overlap_of_views_of_many_dims_is_found_quickly(entry: OpEntry) -> None:
+    """Also where elements of one view share memory, or sizes are large: trying all places would take hours."""
+    memory = torch.randn(1 << 22)
+    for sizes, strides in [
+        ([2] * 24, [2] * 24),
+        ([2] * 20, [3**k % 1009 + 1 for k in range(20)]),
+        ([1000] * 2, [7, 3]),
+    ]:
+        first, second = (memory.as_strided(sizes, strides, offset) for offset in (0, 6))
+        assert "share no memory" in error_of(into(entry), first, out=second)
+    apart = [memory.as_strided([2] * 20, [2 << k for k in range(20)], offset) for offset in (0, 1)]
+    expected = entry.op(apart[0])
+    into(entry)(apart[0], out=apart[1])
+    assert torch.equal(apart[1], expected)
 
 
 @over_entries
