@@ -292,7 +292,7 @@ void check_axis(const Axis<A>& axis) {
   for (int64_t o = 0; o < axis.out; ++o) {
     const Tap<A> tap = axis.tap(o);
     ASSERT_TRUE(0 <= tap.lower && tap.lower <= tap.upper && tap.upper <= tap.lower + 1 && tap.upper < axis.in) << o;
-    ASSERT_TRUE(tap.lower_weight > 0 && tap.upper_weight > 0) << o;
+    ASSERT_TRUE(tap.lower_weight > 0 && (tap.upper_weight > 0) == (tap.lower < tap.upper)) << o;
     ASSERT_EQ(tap.lower_weight + tap.upper_weight, A(1)) << o;
     for (const int64_t i : {tap.lower, tap.upper}) {
       expected[i].first = std::min(expected[i].first, o);
