@@ -3,8 +3,9 @@
 
     python examples/lltm_text/train.py --out out/lltm_text     # --help lists the hyperparameters
 
-Prints the loss on files that were not trained on, in bits per character, beside two models that only count: how
-often each character occurs (unigram), and how often after which (bigram). Writes picture.png and report.json.
+Prints the loss on files that were not trained on, in bits per character, beside a uniform guess and two models that
+only count: how often each character occurs (unigram), and how often after which (bigram). Writes picture.png and
+report.json.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from tqdm import tqdm
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 SEED = 0
 WINDOW = 64  # characters that a gradient flows back through
+HELD_OUT = 100_000  # characters
+ROWS, COLUMNS = 22, 80  # of the passage in the picture
 
 
 class NextCharacter(nn.Module):
@@ -51,24 +55,24 @@ class NextCharacter(nn.Module):
 
 
 def load() -> tuple[Tensor, Tensor]:
-    """The modules of the standard library as indices into the alphabet: to train on, and every tenth file held out."""
+    """The standard library's modules as indices into the alphabet: to train on, and the start of every tenth's text."""
     index = {c: i for i, c in enumerate(ALPHABET)}
     parts: tuple[list[int], list[int]] = ([], [])
     for i, file in enumerate(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))):
         text = file.read_text(encoding="utf-8", errors="ignore")
         parts[i % 10 == 9].extend(index[c] for c in text if c in index)
     train, held_out = (torch.tensor(p) for p in parts)
-    return train, held_out
+    return train, held_out[:HELD_OUT]
 
 
-def counting_models(train: Tensor, held_out: Tensor) -> dict[str, float]:
-    """Bits per held-out character of the frequencies of characters, alone and after each other one."""
+def baselines(train: Tensor, held_out: Tensor) -> dict[str, float]:
+    """Bits per held-out character of a uniform guess, and of the frequencies of characters, alone and after another."""
     n = len(ALPHABET)
     alone = torch.bincount(train, minlength=n).double() + 1
     pairs = torch.bincount(train[:-1] * n + train[1:], minlength=n * n).double().view(n, n) + 1
     unigram = (alone / alone.sum()).log2()[held_out].mean()
     bigram = (pairs / pairs.sum(1, keepdim=True)).log2()[held_out[:-1], held_out[1:]].mean()
-    return {"unigram": -unigram.item(), "bigram": -bigram.item()}
+    return {"uniform": math.log2(n), "unigram": -unigram.item(), "bigram": -bigram.item()}
 
 
 def windows(text: Tensor, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -95,35 +99,60 @@ def evaluate(model: NextCharacter, text: Tensor, batch: int, device: str) -> flo
 
 
 @torch.no_grad()
-def sample(model: NextCharacter, prompt: str, length: int, device: str) -> str:
-    generator = torch.Generator().manual_seed(SEED)
-    text, state = prompt, None
-    part = torch.tensor([[ALPHABET.index(c) for c in prompt]], device=device)
-    for _ in range(length):
-        logits, state = model(part, state)
-        choice = torch.multinomial((logits[0, -1] / 0.7).softmax(-1).cpu(), 1, generator=generator)
-        text += ALPHABET[choice.item()]
-        part = choice.to(device)[None]
-    return text
+def passage(model: NextCharacter, text: Tensor, device: str) -> tuple[list[str], Tensor]:
+    """Lines of the text, from the start of a function on, and the probability that the model gave to each character."""
+    whole = "".join(ALPHABET[i] for i in text.tolist())
+    begin = max(1, whole.find("\n    def ", len(whole) // 2) + 1)
+    part = text[max(0, begin - 1000) : begin + ROWS * COLUMNS]
+    logits, _ = model(part[None, :-1].to(device))
+    probability = logits[0].softmax(-1).cpu().gather(1, part[1:, None])[begin - max(0, begin - 1000) - 1 :, 0]
+    lines, shown = [""], torch.full((ROWS, COLUMNS), math.nan)
+    for character, p in zip(whole[begin:], probability.tolist(), strict=False):
+        if character == "\n" or len(lines[-1]) == COLUMNS:
+            lines.append("")
+        if len(lines) > ROWS:
+            break
+        if character != "\n":
+            shown[len(lines) - 1, len(lines[-1])] = p
+            lines[-1] += character
+    return lines[:ROWS], shown
 
 
-def picture(path: Path, losses: list[float], held_out: dict[int, float], counting: dict[str, float], text: str) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5), width_ratios=(1.2, 1), layout="constrained")
-    left.plot(range(1, len(losses) + 1), losses, color="C0", alpha=0.35, linewidth=0.8, label="training batches")
-    left.plot(list(held_out), list(held_out.values()), "o-", color="C1", markersize=4, label="held-out files")
-    for (name, value), style in zip(counting.items(), ("--", ":"), strict=True):
-        left.axhline(value, color="0.3", linestyle=style, label=f"{name} model, held-out files: {value:.2f}")
-    final = list(held_out.values())[-1]
-    left.set(
-        xlabel="step", ylabel="bits per character", title=f"LLTM on held-out files: {final:.2f} bits per character"
-    )
-    left.grid(alpha=0.3)
-    left.legend(fontsize=9)
+def learning_curve(axes: Axes, losses: list[float], held_out: dict[int, float], baseline: dict[str, float]) -> None:
+    axes.plot(range(1, len(losses) + 1), losses, color="C0", alpha=0.35, linewidth=0.8, label="LLTM, training batches")
+    axes.plot(list(held_out), list(held_out.values()), "o-", color="C1", markersize=4, label="LLTM, held-out files")
+    axes.set(xlabel="training step", ylabel="bits per character (lower is better)", ylim=(0, None))
+    axes.set_title(f"After training: {list(held_out.values())[-1]:.2f} bits per held-out character")
+    names = {
+        "uniform": "uniform guess",
+        "unigram": "frequency of each character",
+        "bigram": "frequency after the previous character",
+    }
+    for (name, value), style in zip(baseline.items(), ("-.", "--", ":"), strict=True):
+        axes.axhline(value, color="0.3", linestyle=style, label=f"{names[name]}: {value:.2f}")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=9, loc="lower left")
+
+
+def picture(
+    path: Path, losses: list[float], held_out: dict[int, float], baseline: dict[str, float], text: list[str], p: Tensor
+) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(15, 5.4), width_ratios=(1, 1.25), layout="constrained")
+    learning_curve(left, losses, held_out, baseline)
+    shown = right.imshow(p.numpy(), cmap="YlGn", vmin=0, vmax=1, aspect="auto")
+    for row, line in enumerate(text):
+        for column, character in enumerate(line):
+            style = {"family": "monospace", "fontsize": 8, "color": "white" if p[row, column] > 0.7 else "black"}
+            right.text(column, row, character.replace("$", r"\$"), ha="center", va="center", **style)
     right.set_axis_off()
-    right.set_title("What it writes")
-    lines = [line[:70] for line in text.splitlines()[:22]]
-    right.text(0, 0.98, "\n".join(lines).replace("$", r"\$"), family="monospace", fontsize=8.5, va="top")
-    figure.suptitle("Next character of Python's standard library, from cppcuda.nn.LLTMCell", fontsize=13)
+    right.set_title("How well the LLTM foresees a passage of a held-out file")
+    figure.colorbar(shown, ax=right, pad=0.01, label="probability that the LLTM gave to this character")
+    figure.suptitle("An LLTM (cppcuda.nn.LLTMCell) learns to predict the next character of Python source", fontsize=14)
+    note = (
+        "Horizontal lines: simpler predictors on the same held-out text; the frequencies are counted in the training "
+        "files. Right: what the LLTM expected at each character, after it had read the text before."
+    )
+    figure.supxlabel(note, fontsize=9, color="0.35")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -131,7 +160,7 @@ def picture(path: Path, losses: list[float], held_out: dict[int, float], countin
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the picture and the report")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=1000, help="training steps (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--embedding", type=int, default=32)
@@ -140,19 +169,20 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
+    start = time.perf_counter()
 
+    print("Reading the source of Python's standard library", flush=True)
     train, held_out = load()
-    counting = counting_models(train, held_out)
-    held_out = held_out[:100_000]
-    print(f"Text: {len(train):,} characters to train on; {len(held_out):,} held out, of other files")
+    baseline = baselines(train, held_out)
+    print(f"{len(train):,} characters to train on, {len(held_out):,} of other files held out")
 
     model = NextCharacter(args.embedding, args.hidden).to(args.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=args.steps)
-    start = time.perf_counter()
+    print(f"Training on {args.device}", flush=True)
     losses: list[float] = []
     held_out_losses = {0: evaluate(model, held_out, 64, args.device)}
-    for step in (progress := tqdm(range(1, args.steps + 1), unit="step", mininterval=0.5)):
+    for step in (progress := tqdm(range(1, args.steps + 1), desc="training", unit="step", mininterval=0.5)):
         text, following = (t.to(args.device) for t in windows(train, args.batch, generator))
         loss = bits(model(text)[0], following)
         optimizer.zero_grad()
@@ -161,22 +191,22 @@ def main() -> None:
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        if step % max(1, args.steps // 5) == 0:
+        if step % max(1, args.steps // 10) == 0:
             held_out_losses[step] = evaluate(model, held_out, 64, args.device)
             progress.set_postfix_str(f"held out {held_out_losses[step]:.2f} bits per character", refresh=False)
     if args.steps not in held_out_losses:
         held_out_losses[args.steps] = evaluate(model, held_out, 64, args.device)
 
     final = held_out_losses[args.steps]
-    text = sample(model, "def ", 700, args.device)
-    picture(args.out / "picture.png", losses, held_out_losses, counting, text)
-    report = {"bits_per_character": {"lltm": final, **counting}, "steps": args.steps, "device": args.device}
+    print("Drawing the picture", flush=True)
+    picture(args.out / "picture.png", losses, held_out_losses, baseline, *passage(model, held_out, args.device))
+    report = {"bits_per_character": {"lltm": final, **baseline}, "steps": args.steps, "device": args.device}
     (args.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    print("Bits per character of held-out files:")
-    for name, value in (("LLTM", final), *counting.items()):
+    print("\nBits per character of held-out files (lower is better):")
+    for name, value in {"LLTM": final, **baseline}.items():
         print(f"  {name:8} {value:.3f}")
-    print(f"{args.out / 'picture.png'}, {time.perf_counter() - start:.0f} s on {args.device}")
-    if final >= counting["unigram"]:
+    print(f"\nPicture: {args.out / 'picture.png'} ({time.perf_counter() - start:.0f} s in all)")
+    if not final < baseline["unigram"]:  # true for NaN too
         raise SystemExit("error: the LLTM predicts no better than the frequencies of characters")
 
 
