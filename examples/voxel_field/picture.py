@@ -31,10 +31,12 @@ def _loss_curve(axes: Axes, loss: list[float], held_out: dict[int, float], basel
     window = max(1, len(loss) // 50)
     mean = np.convolve(loss, np.ones(window) / window, mode="valid")
     axes.semilogy(np.arange(1, len(loss) + 1), loss, color="C0", alpha=0.25, linewidth=0.8)
-    axes.semilogy(np.arange(len(mean)) + window, mean, color="C0", label="training batches")
-    axes.semilogy(list(held_out), list(held_out.values()), "o-", color="C1", markersize=4, label="held-out voxels")
-    axes.axhline(baseline_mse, color="gray", linestyle="--", label="baseline, held-out voxels")
-    axes.set(xlabel="step", ylabel="mean squared error", title="Loss")
+    axes.semilogy(np.arange(len(mean)) + window, mean, color="C0", label="voxel field, training voxels")
+    axes.semilogy(
+        list(held_out), list(held_out.values()), "o-", color="C1", markersize=4, label="voxel field, held-out voxels"
+    )
+    axes.axhline(baseline_mse, color="gray", linestyle="--", label="upsampling, held-out voxels")
+    axes.set(xlabel="training step", ylabel="mean squared error", title="Error during training")
     axes.grid(which="both", alpha=0.3)
     axes.legend(fontsize=9)
 
@@ -55,20 +57,24 @@ def save(
     errors = {name: (slices[name] - slices["truth"]).abs() for name in ("ours", "baseline")}
     worst = max(error.quantile(0.999).item() for error in errors.values())
 
-    _show(axes[0, 0], slices["truth"], "Truth", white)
-    _show(axes[1, 0], slices["half"], "Half resolution", white)
+    _show(axes[0, 0], slices["truth"], "MRI slice (truth)", white)
+    _show(axes[1, 0], slices["half"], "At half resolution", white)
     _show(axes[0, 1], slices["ours"], f"Voxel field: {psnr['ours']:.2f} dB", white)
     _show(axes[1, 1], slices["baseline"], f"Upsampling: {psnr['baseline']:.2f} dB", white)
-    _show(axes[0, 2], errors["ours"], "Voxel field: |error|", worst, "magma")
-    bar = _show(axes[1, 2], errors["baseline"], "Upsampling: |error|", worst, "magma")
-    figure.colorbar(bar, ax=axes[:, 2], shrink=0.7, label="|error| (1 = the volume's maximum)", extend="max")
+    _show(axes[0, 2], errors["ours"], "Voxel field: absolute error", worst, "magma")
+    bar = _show(axes[1, 2], errors["baseline"], "Upsampling: absolute error", worst, "magma")
+    figure.colorbar(bar, ax=axes[:, 2], shrink=0.7, label="absolute error (1 is the volume's maximum)", extend="max")
     _loss_curve(figure.add_subplot(grid[:, 3]), loss, held_out, 10 ** (-psnr["baseline"] / 10))
     gain = psnr["ours"] - psnr["baseline"]
     figure.suptitle(
-        f"The voxel field is {gain:+.2f} dB against trilinear upsampling of half resolution (PSNR, held-out voxels)",
+        f"On held-out voxels, the voxel field is {abs(gain):.2f} dB {'better' if gain >= 0 else 'worse'} "
+        "than trilinear upsampling of half resolution",
         fontsize=14,
     )
-    note = "One slice; nine in ten of its voxels were trained on. All dB: held-out voxels of the whole volume."
+    note = (
+        "One slice is shown; nine in ten of its voxels were trained on. The numbers in dB (PSNR, higher is better) are "
+        "of the held-out voxels of the whole volume."
+    )
     figure.supxlabel(note, fontsize=9, color="0.35")
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -23,7 +23,7 @@ def compare(out: Path) -> bool:
 
 
 def scores(report: dict, quick: bool) -> bool:
-    print("\nPSNR on held-out voxels, in dB                   all   in the head")
+    print("\nPSNR on held-out voxels, in dB (higher is better) all  in the head")
 
     def row(name: str, psnr: dict[str, float]) -> None:
         print(f"  {name:<42}{psnr['all']:8.2f}{psnr['head']:14.2f}")
@@ -34,7 +34,8 @@ def scores(report: dict, quick: bool) -> bool:
         row(f"  {name}", psnr)
     row("full resolution, mean of 6 neighbours", report["neighbour_mean"])
     gain = report["ours"]["all"] - report["baselines"][report["best_baseline"]]["all"]
-    print(f"\nThe field is {gain:+.2f} dB against the best trilinear upsampling ({report['best_baseline']}).")
+    better = f"{abs(gain):.2f} dB {'better' if gain >= 0 else 'worse'}"
+    print(f"\nThe field is {better} than the best trilinear upsampling ({report['best_baseline']}).")
     ratio = report["parameters"] / report["voxels"]
     print(
         f"It holds {report['parameters']:,} parameters for {report['voxels']:,} voxels ({ratio:.1f} times as many): "

@@ -57,7 +57,7 @@ def fit(field: VoxelField, volume: data.Volume, steps: int, batch: int) -> tuple
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        if step % max(1, steps // 14) == 0 or step == steps:
+        if step % max(1, steps // 10) == 0 or step == steps:
             held_out_losses[step] = F.mse_loss(render(field, coordinates[held_out]), truth[held_out]).item()
             psnr = -10 * torch.tensor(held_out_losses[step]).log10().item()
             progress.set_postfix_str(f"held-out PSNR {psnr:.2f} dB")
@@ -70,7 +70,9 @@ def export(field: VoxelField, coordinates: Tensor, out: Path) -> None:
     points = torch.export.Dim("points", min=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch.jit.script is deprecated; C++ programs still load it
+        print("Exporting to TorchScript", flush=True)
         torch.jit.script(field).save(str(out / "field.pt"))
+        print("Compiling with AOTInductor, which runs a C++ compiler", flush=True)
         program = torch.export.export(field, (coordinates,), dynamic_shapes={"coordinates": {0: points}})
         torch._inductor.aoti_compile_and_package(program, package_path=str(out / "field.pt2"))
 
@@ -87,6 +89,8 @@ def main() -> None:
 
     volume = data.load(held_out=0.1, seed=SEED)
     shape = volume.values.shape
+    print(f"Volume: {size(shape)} voxels, {len(volume.train):,} to train on, {len(volume.held_out):,} held out")
+    print("Fitting the upsampling to compare with", flush=True)
     upsampled = data.baselines(volume)
     scores = {name: volume.psnr(image) for name, image in upsampled.items()}
     best = max(scores, key=lambda name: scores[name]["all"])
@@ -95,9 +99,8 @@ def main() -> None:
     field = VoxelField((shape[0] // 2, shape[1] // 2, shape[2] // 2), args.features, args.width, half)
     field.to(args.device)
     parameters = sum(p.numel() for p in field.parameters())
-    print(f"Volume: {size(shape)} voxels, {len(volume.train):,} to train on, {len(volume.held_out):,} held out")
     print(f"Field:  {size(half.shape)} vertices of {args.features} features, {parameters:,} parameters with the MLP")
-    print(f"Device: {args.device}", flush=True)
+    print(f"Training on {args.device}", flush=True)
 
     losses, held_out_losses = fit(field, volume, args.steps, args.batch)
     trained = time.perf_counter()
@@ -116,7 +119,6 @@ def main() -> None:
     coordinates = volume.coordinates().view(*shape, 3)[:, :, z].reshape(-1, 3).clone()
     torch.save(coordinates, args.out / "coordinates.pt")
     torch.save(render(field, coordinates.to(args.device)).cpu(), args.out / "render_python.pt")
-    print("Exporting to TorchScript and AOTInductor", flush=True)
     export(field, coordinates.to(args.device), args.out)
 
     report = {
