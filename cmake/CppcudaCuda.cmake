@@ -1,6 +1,7 @@
 # Decides whether the CUDA kernels are built, and with which nvcc; says what was chosen and why.
 #
-# In:  CPPCUDA_WITH_CUDA (AUTO, ON, OFF), the results of CppcudaTorch.cmake
+# In:  CPPCUDA_WITH_CUDA (AUTO, ON, OFF), CMAKE_CUDA_ARCHITECTURES or the environment's TORCH_CUDA_ARCH_LIST, the results
+#      of CppcudaTorch.cmake
 # Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled and CMAKE_CUDA_ARCHITECTURES set
 
 # 7.5 to 12.0 as machine code, and PTX of the last for what comes after it.
@@ -23,16 +24,45 @@ function(cppcuda_translate_arch_list text out)
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
 
-# The first nvcc whose major version is torch's: CUDACXX, the interpreter's own packages, the system's.
+# What the caller named, now or when the folder was configured first. Otherwise a build of cppcuda alone is for every
+# architecture, and a build as a part of another project for the GPUs of this machine: "" without one.
+function(cppcuda_choose_architectures out)
+  if(CMAKE_CUDA_ARCHITECTURES)
+    set(chosen "${CMAKE_CUDA_ARCHITECTURES}")
+  elseif(NOT "$ENV{TORCH_CUDA_ARCH_LIST}" STREQUAL "")
+    cppcuda_translate_arch_list("$ENV{TORCH_CUDA_ARCH_LIST}" chosen)
+  elseif(CPPCUDA_ARCHITECTURES AND NOT SKBUILD) # a wheel is for what is named now
+    set(chosen "${CPPCUDA_ARCHITECTURES}")
+  elseif(PROJECT_IS_TOP_LEVEL)
+    set(chosen "${CPPCUDA_RELEASE_ARCHITECTURES}")
+  else()
+    set(chosen "")
+    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader RESULT_VARIABLE status
+                    OUTPUT_VARIABLE text ERROR_QUIET)
+    if(status EQUAL 0)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]+" gpus "${text}")
+      list(REMOVE_DUPLICATES gpus)
+      cppcuda_translate_arch_list("${gpus}" chosen)
+    endif()
+    if(NOT chosen AND CPPCUDA_WITH_CUDA STREQUAL "ON")
+      set(chosen "${CPPCUDA_RELEASE_ARCHITECTURES}")
+    endif()
+  endif()
+  set(${out} "${chosen}" PARENT_SCOPE)
+endfunction()
+
+# The first nvcc whose major version is torch's: the one of before, CUDACXX, the interpreter's own packages, the system's.
+# Where the project that cppcuda is a part of has enabled CUDA, there is no other one.
 function(cppcuda_find_nvcc out reason)
   set(major "${CPPCUDA_TORCH_CUDA_MAJOR}")
   find_program(CPPCUDA_SYSTEM_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin)
   mark_as_advanced(CPPCUDA_SYSTEM_NVCC)
+  set(candidates "${CMAKE_CUDA_COMPILER}")
+  if(NOT CMAKE_CUDA_COMPILER_LOADED)
+    list(APPEND candidates "$ENV{CUDACXX}" "${CPPCUDA_TORCH_DIR}/../nvidia/cu${major}/bin/nvcc" "${CPPCUDA_SYSTEM_NVCC}")
+  endif()
   set(refused "")
-  foreach(
-    nvcc IN
-    ITEMS "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}" "${CPPCUDA_TORCH_DIR}/../nvidia/cu${major}/bin/nvcc"
-          "${CPPCUDA_SYSTEM_NVCC}")
+  foreach(nvcc IN LISTS candidates)
     if(NOT nvcc OR NOT EXISTS "${nvcc}")
       continue()
     endif()
@@ -59,9 +89,14 @@ elseif(NOT CPPCUDA_TORCH_CUDA)
 elseif(NOT TARGET cppcuda::torch_cuda)
   set(_cppcuda_why "the CUDA runtime that torch ${CPPCUDA_TORCH_VERSION} needs was not found")
 else()
-  cppcuda_find_nvcc(_cppcuda_nvcc _cppcuda_why)
-  if(_cppcuda_nvcc)
-    set(CPPCUDA_CUDA ON)
+  cppcuda_choose_architectures(_cppcuda_architectures)
+  if(_cppcuda_architectures)
+    cppcuda_find_nvcc(_cppcuda_nvcc _cppcuda_why)
+    if(_cppcuda_nvcc)
+      set(CPPCUDA_CUDA ON)
+    endif()
+  else()
+    set(_cppcuda_why "this machine has no GPU, and neither TORCH_CUDA_ARCH_LIST nor CMAKE_CUDA_ARCHITECTURES names one")
   endif()
 endif()
 if(CPPCUDA_WITH_CUDA STREQUAL "ON" AND NOT CPPCUDA_CUDA)
@@ -72,17 +107,17 @@ if(CPPCUDA_CUDA)
   set(CMAKE_CUDA_COMPILER "${_cppcuda_nvcc}" CACHE FILEPATH "nvcc")
   # libcudart comes from torch's own packages, see CppcudaTorch.cmake.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
-    if(NOT "$ENV{TORCH_CUDA_ARCH_LIST}" STREQUAL "")
-      cppcuda_translate_arch_list("$ENV{TORCH_CUDA_ARCH_LIST}" CMAKE_CUDA_ARCHITECTURES)
-    else()
-      set(CMAKE_CUDA_ARCHITECTURES "${CPPCUDA_RELEASE_ARCHITECTURES}")
-    endif()
+  set(CMAKE_CUDA_ARCHITECTURES "${_cppcuda_architectures}")
+  set(CPPCUDA_ARCHITECTURES "${_cppcuda_architectures}" CACHE INTERNAL "The architectures of this folder's build")
+  if(NOT PROJECT_IS_TOP_LEVEL) # or a project that enables CUDA after this would have none, which is an error
+    set(CMAKE_CUDA_ARCHITECTURES "${_cppcuda_architectures}" CACHE STRING "CUDA architectures")
   endif()
   # CMake's check of the compiler links a program; the nvcc of PyPI looks for its libraries in lib64, they are in lib.
   cmake_path(GET _cppcuda_nvcc PARENT_PATH _cppcuda_nvcc_dir)
+  set(_cppcuda_library_path "$ENV{LIBRARY_PATH}")
   set(ENV{LIBRARY_PATH} "${_cppcuda_nvcc_dir}/../lib:$ENV{LIBRARY_PATH}")
   enable_language(CUDA)
+  set(ENV{LIBRARY_PATH} "${_cppcuda_library_path}")
   message(STATUS "cppcuda: CUDA on (${_cppcuda_why}; architectures ${CMAKE_CUDA_ARCHITECTURES})")
 else()
   message(STATUS "cppcuda: CUDA off (${_cppcuda_why})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -134,6 +135,15 @@ def recorded_compiled_autograd(
     compiled_autograd.reset()
     with compiled_autograd._enable(compiler):
         yield graphs
+
+
+def tool(name: str) -> str:
+    """A program beside the interpreter, or beside the one whose torch it sees, or of the system."""
+    folders = [Path(sys.executable).parent, Path(torch.__file__).parents[4] / "bin", os.environ.get("PATH", "")]
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
+    if not found:
+        pytest.skip(f"no {name}")
+    return found
 
 
 def load_script(path: Path) -> ModuleType:

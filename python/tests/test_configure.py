@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import tool
 
 ROOT = Path(__file__).parents[2]
 if not (ROOT / "CMakeLists.txt").is_file():
@@ -23,16 +25,6 @@ RELEASE = torch.__version__.split("+")[0]
 CUDA = torch.version.cuda
 MAJOR = CUDA.split(".")[0] if CUDA else ""
 RELEASE_ARCHITECTURES = "75-real;80-real;86-real;89-real;90-real;100-real;120"
-
-# Beside the interpreter, or the one that its environment was made from.
-_FOLDERS = [str(Path(sys.executable).parent), str(Path(sys.base_prefix) / "bin"), os.environ.get("PATH", "")]
-
-
-def tool(name: str) -> str:
-    found = shutil.which(name, path=os.pathsep.join(_FOLDERS))
-    if not found:
-        pytest.skip(f"no {name}")
-    return found
 
 
 def nvcc_of_this_torch() -> str:
@@ -70,24 +62,35 @@ class Configured:
 
 @dataclass
 class Configure:
-    """cmake on this source tree, in an environment in which no CUDA toolkit shows but those that are named."""
+    """cmake on a source tree, in an environment in which no CUDA toolkit and no GPU shows but those that are named."""
 
     folder: Path
+    source: Path = ROOT
     runs: list[Configured] = field(default_factory=list)
 
-    def __call__(self, torch_dir: Path, *options: str, **variables: str) -> Configured:
+    @property
+    def build(self) -> Path:
+        """The folder of the last run."""
+        return self.folder / f"build{len(self.runs)}"
+
+    def __call__(
+        self, torch_dir: Path, *options: str, again: bool = False, path: str = "", gpus: str = "", **variables: str
+    ) -> Configured:
+        if not again:
+            self.runs.append(Configured(False, ""))
         hidden = ("CUDA_HOME", "CUDA_PATH", "CUDACXX", "CUDAARCHS", "TORCH_CUDA_ARCH_LIST", "CMAKE_PREFIX_PATH")
         environment = {k: v for k, v in os.environ.items() if k not in hidden}
-        path = [p for p in environment.get("PATH", "").split(os.pathsep) if "cuda" not in p]
-        environment.update(variables, PATH=os.pathsep.join(path))
-        command = [tool("cmake"), "-S", str(ROOT), "-B", str(self.folder / f"build{len(self.runs)}"), "-G", "Ninja"]
+        folders = [p for p in environment.get("PATH", "").split(os.pathsep) if "cuda" not in p]
+        folders = [*filter(None, [path]), str(fake_nvidia_smi(self.folder, gpus)), *folders]
+        environment.update(variables, PATH=os.pathsep.join(folders))
+        command = [tool("cmake"), "-S", str(self.source), "-B", str(self.build), "-G", "Ninja"]
         command += [f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DCPPCUDA_TORCH_DIR={torch_dir}"]
         # Found by a search of fixed folders otherwise; NOTFOUND would search again.
         command += ["-DCPPCUDA_SYSTEM_NVCC=/nonexistent/nvcc", *options]
         run = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
-        self.runs.append(Configured(run.returncode == 0, " ".join(run.stdout.split())))
+        self.runs[-1] = Configured(run.returncode == 0, " ".join(run.stdout.split()))
         return self.runs[-1]
 
 
@@ -121,6 +124,15 @@ def cpu_torch(tmp_path: Path) -> Path:
 def cuda_torch(tmp_path: Path) -> Path:
     """CUDA 13.1, without an nvcc."""
     return look_alike(tmp_path / "cuda", f"{RELEASE}+cu131", "13.1", with_cuda_libraries=True)
+
+
+def fake_nvidia_smi(folder: Path, gpus: str) -> Path:
+    """The folder of a program that answers with the compute capabilities `gpus`, and fails if there are none."""
+    program = folder / "gpus" / "nvidia-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("#!/bin/sh\n" + (f"printf '%s\\n' {gpus}\n" if gpus else "echo 'No devices found'; exit 6\n"))
+    program.chmod(0o755)
+    return program.parent
 
 
 def fake_nvcc(folder: Path, release: str) -> Path:
@@ -211,6 +223,16 @@ def test_architectures(configure: Configure, variables: dict[str, str], architec
     assert on.endswith(f"; architectures {architectures})")
 
 
+def test_architectures_of_the_first_time_stay(configure: Configure) -> None:
+    nvcc = nvcc_of_this_torch()
+    assert configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="9.0").cuda.endswith("; architectures 90-real)")
+    # As ninja does where a CMakeLists.txt changed, in a shell without the variable.
+    assert configure(TORCH, again=True).cuda.endswith("; architectures 90-real)")
+    assert configure(TORCH, again=True, TORCH_CUDA_ARCH_LIST="8.0").cuda.endswith("; architectures 80-real)")
+    # A wheel is for what is asked for now.
+    assert configure(TORCH, "-DSKBUILD=2", again=True).cuda.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
+
+
 @pytest.mark.parametrize("entry", ["Ampere", "80", "9.0+ptx"])
 def test_architectures_that_are_none(configure: Configure, cuda_torch: Path, tmp_path: Path, entry: str) -> None:
     nvcc = str(fake_nvcc(tmp_path, "13.1"))
@@ -242,3 +264,80 @@ def test_no_torch(configure: Configure, tmp_path: Path, cpu_torch: Path) -> None
     assert f"cppcuda: no torch found (looked in '{tmp_path}')" in configure(tmp_path).error
     (cpu_torch / "version.py").unlink()
     assert f"cppcuda: cannot tell the version of the torch in '{cpu_torch}'" in configure(cpu_torch).error
+
+
+# ---------------------------------------------------------------- as a part of another project
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Configure:
+    """Configures a project that has cppcuda in a subdirectory."""
+    source = tmp_path / "app"
+    source.mkdir()
+    (source / "main.cpp").write_text(
+        "#include <cppcuda/version.h>\nint main() { return sizeof(CPPCUDA_VERSION) < 2; }\n"
+    )
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.26)\n"
+        "project(app LANGUAGES CXX)\n"
+        f"add_subdirectory({ROOT} cppcuda)\n"
+        "set(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
+        "add_executable(app main.cpp)\n"
+        "target_link_libraries(app PRIVATE cppcuda::cppcuda)\n"
+        "install(TARGETS app)\n"
+    )
+    return Configure(tmp_path, source)
+
+
+def ninja(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        [tool("ninja"), "-C", str(folder), *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def optimised(folder: Path) -> set[tuple[bool, bool]]:
+    """Of all files: whether it is one of cppcuda, and whether it is compiled with optimisation."""
+    commands = json.loads((folder / "compile_commands.json").read_text())
+    assert len(commands) > 30
+    flags = [(c["file"].startswith(f"{ROOT}/src"), c["command"].split()) for c in commands]
+    return {(ours, "-O3" in f and "-DNDEBUG" in f) for ours, f in flags}
+
+
+def test_part_of_a_project(part: Configure, cpu_torch: Path) -> None:
+    assert part(cpu_torch).succeeded
+    assert optimised(part.build) == {(True, True), (False, False)}
+    assert "libcppcuda" not in (part.build / "cppcuda/cmake_install.cmake").read_text()
+    ninja(part.build, "CMakeFiles/app.dir/main.cpp.o")
+    link = ninja(part.build, "-t", "commands", "app").splitlines()[-1]
+    assert "cppcuda/libcppcuda.so" in link and "libtorch_cpu.so" in link and "--no-as-needed" in link
+
+    assert part(cpu_torch, "-DCMAKE_BUILD_TYPE=Debug", "-DCPPCUDA_INSTALL=ON").succeeded
+    assert optimised(part.build) == {(True, False), (False, False)}
+    assert "libcppcuda" in (part.build / "cppcuda/cmake_install.cmake").read_text()
+
+
+def test_part_of_a_project_is_for_the_gpus_of_the_machine(part: Configure) -> None:
+    nvcc = nvcc_of_this_torch()
+    assert part(TORCH, CUDACXX=nvcc, gpus="9.0 8.0 9.0").cuda.endswith("; architectures 90-real;80-real)")
+    off = "off (this machine has no GPU, and neither TORCH_CUDA_ARCH_LIST nor CMAKE_CUDA_ARCHITECTURES names one)"
+    assert part(TORCH, CUDACXX=nvcc).cuda == off
+    on = part(TORCH, "-DCPPCUDA_WITH_CUDA=ON", CUDACXX=nvcc).cuda
+    assert on.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
+
+
+def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> None:
+    nvcc = nvcc_of_this_torch()
+    file = part.source / "CMakeLists.txt"
+    text = file.read_text()
+    # Enabled after cppcuda did, and before.
+    file.write_text(text + 'file(WRITE app.cu "")\nenable_language(CUDA)\nadd_library(kernels app.cu)\n')
+    assert part(TORCH, CUDACXX=nvcc, gpus="9.0").cuda.endswith("; architectures 90-real)")
+    file.write_text(text.replace("LANGUAGES CXX", "LANGUAGES CXX CUDA"))
+    named = f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_ARCHITECTURES=86"
+    assert part(TORCH, *named, gpus="9.0").cuda.endswith("; architectures 86)")
+    # Of a CUDA that is not torch's: cppcuda has no other nvcc then.
+    other = look_alike(tmp_path / "other", f"{RELEASE}+cu991", "99.1", with_cuda_libraries=True)
+    off = part(other, *named, CUDACXX=str(fake_nvcc(tmp_path, "99.1"))).cuda
+    assert off.startswith(
+        f"off (torch is built for CUDA 99.1, and no nvcc of CUDA 99 was found; {nvcc} is not of CUDA 99"
+    )
