@@ -33,9 +33,16 @@ if(NOT CPPCUDA_TORCH_DIR)
   endif()
 endif()
 if(NOT EXISTS "${CPPCUDA_TORCH_DIR}/include/torch/library.h")
-  string(CONCAT CPPCUDA_TORCH_ERROR
-    "no torch found (looked in '${CPPCUDA_TORCH_DIR}'). Install it (pip install torch) and pass "
-    "-DPython3_EXECUTABLE=<python that has it>, or -DCPPCUDA_TORCH_DIR=<folder with torch's include/ and lib/>.")
+  # Where pip, uv and `python -m build` make the environment of an isolated build.
+  if(SKBUILD AND "$ENV{PATH}:${Python3_EXECUTABLE}" MATCHES "/(pip-)?build-env-|/builds-v[0-9]+/")
+    string(CONCAT CPPCUDA_TORCH_ERROR
+      "the build is isolated: it does not see the torch of the environment that cppcuda is installed into. Build in that "
+      "environment:\n  pip install scikit-build-core cmake ninja && pip install --no-build-isolation .")
+  else()
+    string(CONCAT CPPCUDA_TORCH_ERROR
+      "no torch found (looked in '${CPPCUDA_TORCH_DIR}'). Install it (pip install torch) and pass "
+      "-DPython3_EXECUTABLE=<python that has it>, or -DCPPCUDA_TORCH_DIR=<folder with torch's include/ and lib/>.")
+  endif()
   return()
 endif()
 set(CPPCUDA_TORCH_DIR "${CPPCUDA_TORCH_DIR}" CACHE PATH "Folder that holds torch's include/ and lib/")

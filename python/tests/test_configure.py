@@ -266,6 +266,21 @@ def test_no_torch(configure: Configure, tmp_path: Path, cpu_torch: Path) -> None
     assert f"cppcuda: cannot tell the version of the torch in '{cpu_torch}'" in configure(cpu_torch).error
 
 
+def test_no_torch_in_an_isolated_build(configure: Configure, tmp_path: Path) -> None:
+    pip, build, uv = (
+        "/tmp/pip-build-env-x1/overlay/bin",
+        "/tmp/build-env-x1/bin",
+        "/root/.cache/uv/builds-v0/.tmpX1/bin",
+    )
+    for path in (pip, build, uv):
+        error = configure(tmp_path, "-DSKBUILD=2", path=path).error
+        assert "cppcuda: the build is isolated" in error and "no torch found" not in error
+        assert " pip install scikit-build-core cmake ninja && pip install --no-build-isolation . " in error
+    # The same without isolation, and where there is no wheel to build.
+    assert "cppcuda: no torch found (looked in" in configure(tmp_path, "-DSKBUILD=2").error
+    assert "cppcuda: no torch found (looked in" in configure(tmp_path, path=pip).error
+
+
 # ---------------------------------------------------------------- as a part of another project
 
 
