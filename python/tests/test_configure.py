@@ -356,3 +356,17 @@ def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> Non
     assert off.startswith(
         f"off (torch is built for CUDA 99.1, and no nvcc of CUDA 99 was found; {nvcc} is not of CUDA 99"
     )
+
+
+# ---------------------------------------------------------------- the order
+
+
+def test_cuda_files_are_compiled_first(configure: Configure) -> None:
+    # They take longest: as the last ones they would leave most processors without work.
+    assert configure(TORCH, CUDACXX=nvcc_of_this_torch(), TORCH_CUDA_ARCH_LIST="9.0").succeeded
+    # Where nothing else decides, ninja goes by the order of its file.
+    languages = re.findall(
+        r"^build \S+\.o: (CUDA|CXX)_COMPILER", (configure.build / "build.ninja").read_text(), re.MULTILINE
+    )
+    count = len(list(ROOT.glob("src/ops/*/*.cu")))
+    assert languages[:count] == ["CUDA"] * count and set(languages[count:]) == {"CXX"}
