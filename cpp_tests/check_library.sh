@@ -3,6 +3,7 @@
 #
 #   check_library.sh dependencies|exports|parallel <libcppcuda.so> <file with the paths of its objects>
 #   check_library.sh capabilities <libcppcuda.so> <file with the paths of the CPU kernels' objects>
+#   check_library.sh paths <libcppcuda.so> <file with the folders of the source, the build and torch>
 set -euo pipefail
 library=$2
 
@@ -53,6 +54,13 @@ case $1 in
       kernels=$((kernels + $(grep -c '^[WT] ' <<< "$symbols")))
     done < "$3"
     [ "$kernels" -gt 0 ] || fail "no CPU kernels"
+    ;;
+  paths)
+    # What is loaded with the library; debug information may name files. RUNPATH must say where torch is.
+    runpath=$(readelf -d "$library" | sed -nE 's/.*\((RUNPATH|RPATH)\).*\[(.*)\]$/\2/p')
+    strings=$(strings -d "$library" | grep -vxF "$runpath")
+    [ -n "$strings" ] || fail "$library has no strings"
+    if grep -F -f "$3" <<< "$strings"; then fail "$library names folders of the machine that built it"; fi
     ;;
   *) fail "unknown check $1" ;;
 esac

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,8 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
         env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
     )
     (wheel,) = tmp_path.glob("cppcuda-*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    archive = zipfile.ZipFile(wheel)
+    names = set(archive.namelist())
     assert {
         "cppcuda/__init__.py",
         "cppcuda/_build.py",
@@ -38,6 +40,9 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
         "cppcuda/include/cppcuda/ops/trilinear.h",
     } <= names
     assert not [n for n in names if "test" in n or n.endswith((".in", ".cpp"))]
+    library = archive.read("cppcuda/lib/libcppcuda.so")
+    for folder in (ROOT, tmp_path, Path(torch.__file__).parent):
+        assert f"{folder}/".encode() not in library, f"the library names {folder}"
 
     site = tmp_path / "site"
     subprocess.run(
