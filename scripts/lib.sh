@@ -3,7 +3,7 @@
 #
 #   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)
 #   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
-#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in the README
+#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in the README; choose_cuda says what holds without them
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,6 +22,21 @@ fail() {
   exit 1
 }
 
+# Stands before commands that take long: they end when the script ends, also by a signal. bash would leave them running.
+WITH_SCRIPT=(setpriv --pdeathsig TERM)
+
+# One run at a time in this folder. The scripts that a run calls are part of it.
+lock_folder() {
+  [ "${CPPCUDA_LOCKED:-}" != "$ROOT" ] || return 0
+  mkdir -p build
+  exec {lock}> build/lock
+  flock --nonblock "$lock" || {
+    say "waiting: another script is running in this folder (it holds build/lock)"
+    flock "$lock"
+  }
+  export CPPCUDA_LOCKED=$ROOT
+}
+
 # Installs a Debian package when that is possible.
 apt_install() {
   local as_root=()
@@ -33,9 +48,10 @@ apt_install() {
     { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq "$@" > /dev/null; }
 }
 
-# Makes the virtual environment, with torch, and sets PYTHON, CMAKE, TORCH_VERSION and BUILD_DIR. With
+# Makes the virtual environment, with torch, and sets PYTHON, CMAKE, NINJA, TORCH_VERSION and BUILD_DIR. With
 # CPPCUDA_PYTHON the environment sees that interpreter's packages; nothing is written to it.
 setup_python() {
+  lock_folder
   command -v c++ > /dev/null || apt_install g++ || fail "no C++ compiler: install g++"
   local base=${CPPCUDA_PYTHON:-} venv=.venv made_from
   # An environment that was made from an interpreter stays, where nothing else is asked for.
@@ -69,7 +85,8 @@ setup_python() {
       "$base" -m venv "$venv" 2> /dev/null ||
         { apt_install python3-venv && "$base" -m venv --clear "$venv"; } ||
         fail "$base cannot make a virtual environment: install python3-venv"
-      "$PYTHON" -m pip install -q --disable-pip-version-check "torch==${CPPCUDA_TORCH:-$NEWEST_TORCH}" numpy
+      say "pip install torch==${CPPCUDA_TORCH:-$NEWEST_TORCH} numpy (a download of gigabytes)"
+      "${WITH_SCRIPT[@]}" "$PYTHON" -m pip install --disable-pip-version-check "torch==${CPPCUDA_TORCH:-$NEWEST_TORCH}" numpy
     fi
     echo "$made_from" > "$venv/made-from"
   fi
@@ -77,7 +94,7 @@ setup_python() {
   BUILD_DIR=$ROOT/build/torch-$("$PYTHON" -c "print('.'.join('$TORCH_VERSION'.split('.')[:2]))")
   require_python cmake ninja
   CMAKE=$(tool cmake)
-  setup_nvcc
+  NINJA=$(tool ninja)
 }
 
 # The environment's own folder of packages.
@@ -116,6 +133,31 @@ EOF
   say "pip install $missing"
   # shellcheck disable=SC2086
   "$PYTHON" -m pip install -q --disable-pip-version-check $missing || fail "could not install: $missing"
+}
+
+# The architectures of this machine's GPUs, as TORCH_CUDA_ARCH_LIST has them; older ones than 7.5 have no kernels.
+gpu_architectures() {
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | sort -uV |
+    awk '$1 ~ /^[0-9]+\.[0-9]$/ && $1 >= 7.5' | paste -sd ';'
+}
+
+# choose_cuda [architecture]: which CUDA kernels are built where CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not say:
+# those for the GPUs of this machine; without a GPU what the build folder already has, else those for the named
+# architecture, else none.
+choose_cuda() {
+  [ -z "${TORCH_CUDA_ARCH_LIST:-}" ] && [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
+  local architectures
+  architectures=$(gpu_architectures) || true
+  if [ -n "$architectures" ]; then
+    export TORCH_CUDA_ARCH_LIST=$architectures
+  elif has_cuda; then
+    return
+  elif [ $# -gt 0 ]; then
+    export TORCH_CUDA_ARCH_LIST=$1
+  elif [ -z "${CPPCUDA_WITH_CUDA:-}" ]; then
+    CPPCUDA_WITH_CUDA=OFF
+    say "no GPU: building without the CUDA kernels (CPPCUDA_WITH_CUDA=ON builds them)"
+  fi
 }
 
 # When torch is a CUDA build and no nvcc of its major version is there, takes the one of PyPI.
@@ -173,7 +215,7 @@ setup_cuobjdump() {
 }
 
 # Whether the build in BUILD_DIR has CUDA kernels.
-has_cuda() { grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
+has_cuda() { grep -qs '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
 
 # GoogleTest, where it can be installed; CMake downloads it otherwise.
 setup_gtest() {
@@ -187,8 +229,10 @@ setup_valgrind() {
 
 # configure_library [CMake arguments]
 configure_library() {
+  setup_nvcc
+  say "configure (${BUILD_DIR#"$ROOT"/})"
   mkdir -p "$BUILD_DIR"
-  local configure=("$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$(tool ninja)"
+  local configure=("${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA"
     -DPython3_EXECUTABLE="$PYTHON" -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@")
   # A build folder may remember a compiler or a torch that is gone: then once more from nothing.
   "${configure[@]}" > "$BUILD_DIR/configure.log" 2>&1 ||
@@ -197,11 +241,16 @@ configure_library() {
   grep -E '^-- cppcuda' "$BUILD_DIR/configure.log"
 }
 
+# compile FOLDER [ninja arguments]. An interrupted ninja ends its compilers; an interrupted cmake --build leaves ninja running.
+compile() {
+  say "build (${1#"$ROOT"/})"
+  "${WITH_SCRIPT[@]}" "$NINJA" -C "$@"
+}
+
 # build_library [CMake arguments]
 build_library() {
-  say "build (${BUILD_DIR#"$ROOT"/})"
   configure_library "$@"
-  "$CMAKE" --build "$BUILD_DIR"
+  compile "$BUILD_DIR"
 }
 
 # install_package [folder]: puts the library and the Python package into a folder of packages, the environment's if none

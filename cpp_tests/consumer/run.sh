@@ -23,7 +23,7 @@ prefix=$temp/prefix
 "$cmake" --install "$build" --prefix "$prefix" > /dev/null
 cp -r "$here" "$temp/source"
 
-say "models"
+say "export models (AOTInductor compiles one)"
 mkdir "$temp/models"
 (cd "$temp" && TORCHINDUCTOR_CACHE_DIR=$temp/inductor "$python" source/make_models.py "$prefix/lib/libcppcuda.so" models) \
   > "$temp/models.log" 2>&1 || { cat "$temp/models.log" && fail "making the models failed"; }

@@ -1,0 +1,135 @@
+"""scripts/lib.sh: which CUDA kernels are built, one run at a time, and what a signal ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import tool
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+if not (SCRIPTS / "lib.sh").is_file():
+    pytest.skip("not in a source tree", allow_module_level=True)
+
+Start = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts bash code that uses lib.sh, which takes a folder of the test's for the source tree."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "lib.sh", tmp_path / "scripts")
+    started: list[subprocess.Popen] = []
+
+    def run(code: str, **variables: str) -> subprocess.Popen:
+        hidden = ("CPPCUDA_WITH_CUDA", "TORCH_CUDA_ARCH_LIST", "CPPCUDA_LOCKED")
+        environment = {k: v for k, v in os.environ.items() if k not in hidden}
+        code = f"source {tmp_path}/scripts/lib.sh; BUILD_DIR=$ROOT/build/test; {code}"
+        process = subprocess.Popen(
+            ["bash", "-c", code],
+            env={**environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+@pytest.mark.parametrize(
+    ("gpus", "built", "arguments", "variables", "chosen"),
+    [
+        ("", "", "", {}, "OFF/"),  # scripts/demo
+        ("", "", "9.0", {}, "AUTO/9.0"),  # scripts/test
+        ("9.0 8.0 9.0", "", "", {}, "AUTO/8.0;9.0"),
+        ("12.0 6.1", "", "9.0", {}, "AUTO/12.0"),
+        ("6.1", "", "", {}, "OFF/"),
+        ("", "13.2", "", {}, "AUTO/"),  # scripts/demo after scripts/test: CMake knows for which architectures
+        ("", "13.2", "9.0", {}, "AUTO/"),
+        ("8.0", "13.2", "", {}, "AUTO/8.0"),
+        ("", "", "", {"TORCH_CUDA_ARCH_LIST": "7.5"}, "AUTO/7.5"),
+        ("8.0", "", "9.0", {"TORCH_CUDA_ARCH_LIST": "7.5"}, "AUTO/7.5"),
+        ("", "", "", {"CPPCUDA_WITH_CUDA": "ON"}, "ON/"),
+        ("8.0", "13.2", "9.0", {"CPPCUDA_WITH_CUDA": "OFF"}, "OFF/"),
+    ],
+)
+def test_which_cuda_kernels(
+    start: Start, tmp_path: Path, gpus: str, built: str, arguments: str, variables: dict[str, str], chosen: str
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\n" + (f"printf '%s\\n' {gpus}\n" if gpus else "echo 'No devices were found'; exit 6\n"))
+    smi.chmod(0o755)
+    build = tmp_path / "build/test"
+    build.mkdir(parents=True)
+    (build / "_build.py").write_text(f'CUDA: str | None = "{built}" or None\n')
+    code = f"choose_cuda {arguments}; echo ${{CPPCUDA_WITH_CUDA:-AUTO}}/${{TORCH_CUDA_ARCH_LIST:-}}"
+    process = start(code, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", **variables)
+    printed = process.communicate()[0].splitlines()
+    assert printed[-1] == chosen
+    says = "no GPU: building without the CUDA kernels (CPPCUDA_WITH_CUDA=ON builds them)"
+    assert [says in line for line in printed[:-1]] == ([True] if chosen == "OFF/" and not variables else [])
+
+
+# ---------------------------------------------------------------- one at a time
+
+
+def test_one_run_at_a_time(start: Start, tmp_path: Path) -> None:
+    # The first one calls another script, which is a part of it.
+    inner = f"source {tmp_path}/scripts/lib.sh; lock_folder; touch inner"
+    first = start(f"lock_folder; bash -c '{inner}'; until [ -e go ]; do sleep 0.05; done")
+    wait_for((tmp_path / "inner").exists)
+    second = start("lock_folder; echo ran")
+    line = second.stdout.readline()
+    assert "waiting: another script is running in this folder (it holds build/lock)" in line
+    time.sleep(0.2)
+    assert second.poll() is None
+    (tmp_path / "go").touch()
+    assert first.wait(20) == 0
+    assert second.communicate(timeout=20)[0] == "ran\n"
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+@pytest.mark.parametrize("interrupt", ["terminal", "script"])
+def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: str) -> None:
+    build = tmp_path / "build/test"
+    build.mkdir(parents=True)
+    (build / "build.ninja").write_text(
+        "rule compile\n  command = sh -c 'echo $$$$ > compiler.pid; sleep 1000; :'\nbuild object: compile\n"
+    )
+    process = start('compile "$BUILD_DIR"; touch went-on', NINJA=tool("ninja"))
+    pid = build / "compiler.pid"
+    wait_for(lambda: pid.exists() and pid.read_text())
+    compiler = Path("/proc", pid.read_text().strip())
+    assert compiler.exists()
+    # Ctrl-C goes to all processes of the terminal, a signal of another program to the script only.
+    if interrupt == "terminal":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
+    assert process.wait(20) != 0
+    wait_for(lambda: not compiler.exists())
+    assert not (tmp_path / "went-on").exists()
