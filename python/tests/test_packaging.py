@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +44,10 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
     library = archive.read("cppcuda/lib/libcppcuda.so")
     for folder in (ROOT, tmp_path, Path(torch.__file__).parent):
         assert f"{folder}/".encode() not in library, f"the library names {folder}"
+    (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
+    described = Metadata.from_email(archive.read(metadata), validate=True)
+    assert described.license_expression == "MIT" and described.keywords and described.description
+    assert "Programming Language :: C++" in (described.classifiers or [])
 
     site = tmp_path / "site"
     subprocess.run(

@@ -34,3 +34,9 @@ def test_cpp(tmp_path: Path) -> None:
     subprocess.run(["cmake", "--build", "build"], check=True, cwd=tmp_path, env=environment)
     printed = subprocess.run(["build/app"], check=True, cwd=tmp_path, capture_output=True, text=True).stdout
     assert printed == "[1000, 8, 32] [1000, 3]\n"
+
+
+def test_links_work_elsewhere() -> None:
+    # Package indexes show the file too.
+    targets = re.findall(r"\]\(([^)]+)\)", README)
+    assert [t for t in targets if not t.startswith("https://")] == []
