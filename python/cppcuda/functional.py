@@ -1,6 +1,8 @@
 """The operators as functions. Each calls the operator itself, so scripts, graphs and exported files hold no Python."""
 
 import math
+import operator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +11,15 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 __all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
 # `out` is no keyword-only argument, as in torch: TorchScript takes none with a default.
+# TorchScript knows the types and leaves out what stands under `if not isinstance(...)`. In eager mode the check takes
+# about 15 ns.
+
+
+def _check_tensors(op: str, **arguments: Any) -> None:
+    """Raises TypeError for an argument that is neither a tensor nor stands for one, as those of torch.fx do."""
+    for name, argument in arguments.items():
+        if not isinstance(argument, Tensor) and not has_torch_function_unary(argument):
+            raise TypeError(f"{op}: {name} must be a Tensor, got {type(argument).__name__}")
 
 
 def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
@@ -33,11 +44,16 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
     NaN and infinities go through as in :func:`torch.sigmoid`. Autocast leaves the dtype as it is.
 
     Raises:
+        TypeError: for an argument that is no tensor.
         RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
             overlaps ``input``, or a call that would lose a gradient.
     """
+    if not isinstance(input, Tensor):
+        _check_tensors("sigmoid", input=input)
     if out is None:
         return torch.ops.cppcuda.sigmoid(input)
+    if not isinstance(out, Tensor):
+        _check_tensors("sigmoid", out=out)
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         torch.ops.cppcuda.sigmoid(input, out=out)
     else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
@@ -47,6 +63,8 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
 
 def sigmoid_(input: Tensor) -> Tensor:
     """:func:`sigmoid` in place, for inference: a call that would lose a gradient is an error."""
+    if not isinstance(input, Tensor):
+        _check_tensors("sigmoid_", input=input)
     torch.ops.cppcuda.sigmoid_(input)
     return input
 
@@ -74,13 +92,18 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
     NaN and infinities go through as in the formula in plain torch. Autocast leaves the dtype as it is.
 
     Raises:
+        TypeError: for an argument that is no tensor.
         RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
             overlaps ``input``, or a call that would lose a gradient.
 
     The method is from D. Hendrycks and K. Gimpel, "Gaussian error linear units (GELUs)", 2016, section 2.
     """
+    if not isinstance(input, Tensor):
+        _check_tensors("quick_gelu", input=input)
     if out is None:
         return torch.ops.cppcuda.quick_gelu(input)
+    if not isinstance(out, Tensor):
+        _check_tensors("quick_gelu", out=out)
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         torch.ops.cppcuda.quick_gelu(input, out=out)
     else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
@@ -90,6 +113,8 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
 
 def quick_gelu_(input: Tensor) -> Tensor:
     """:func:`quick_gelu` in place, for inference: a call that would lose a gradient is an error."""
+    if not isinstance(input, Tensor):
+        _check_tensors("quick_gelu_", input=input)
     torch.ops.cppcuda.quick_gelu_(input)
     return input
 
@@ -129,11 +154,20 @@ def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tenso
     Under autocast ``cx`` and ``cy`` are float32, the rest is of the autocast dtype; float64 is left alone.
 
     Raises:
+        TypeError: for an argument that is no tensor.
         RuntimeError: for other ranks, sizes, dtypes or layouts, and when the devices differ.
 
     The cell is that of PyTorch's tutorial of C++ extensions (P. Goldsborough, 2018), which introduces it as an LSTM
     that lacks a forget gate and has an elu for its candidate.
     """
+    if not (
+        isinstance(input, Tensor)
+        and isinstance(weight, Tensor)
+        and isinstance(bias, Tensor)
+        and isinstance(hx, Tensor)
+        and isinstance(cx, Tensor)
+    ):
+        _check_tensors("lltm_cell", input=input, weight=weight, bias=bias, hx=hx, cx=cx)
     return torch.ops.cppcuda.lltm_cell(input, weight, bias, hx, cx)
 
 
@@ -168,11 +202,14 @@ def trilinear(feats: Tensor, points: Tensor) -> Tensor:
     Under autocast ``feats`` keep their dtype and 16-bit ``points`` become float32.
 
     Raises:
+        TypeError: for an argument that is no tensor.
         RuntimeError: for other ranks, sizes, dtypes or layouts, and when the devices differ.
 
     The method is the trilinear interpolation of textbooks (P. Bourke, "Interpolation methods", 1999), in the
     product form, whose weights do not cancel near the corners.
     """
+    if not (isinstance(feats, Tensor) and isinstance(points, Tensor)):
+        _check_tensors("trilinear", feats=feats, points=points)
     return torch.ops.cppcuda.trilinear(feats, points)
 
 
@@ -188,9 +225,18 @@ def _upsample_to(input: Tensor, height: Tensor, width: Tensor, mode: str) -> Ten
 def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Tensor:
     if input.dim() != 4:
         raise RuntimeError(f"upsample_bilinear2d: input must be [N, C, H, W], got {list(input.shape)}")
-    if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
-        raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
-    size = [_scaled(input.size(2), scale_h), _scaled(input.size(3), scale_w)]
+    height, width = input.size(2) * scale_h, input.size(3) * scale_w
+    # Symbols are not compared: they would be confined to the sizes that pass.
+    if torch.jit.is_scripting() or (isinstance(height, float) and not torch.compiler.is_dynamo_compiling()):  # type: ignore[attr-defined]
+        if not (height < 2.0**63 and width < 2.0**63):
+            raise ValueError(
+                "upsample_bilinear2d: scale_factor must give fewer than 2**63 rows and columns, "
+                f"got {(scale_h, scale_w)} for {input.size(2)} rows and {input.size(3)} columns"
+            )
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        size = [int(height), int(width)]
+    else:
+        size = [math.trunc(height), math.trunc(width)]  # torch.export can save this one
     return torch.ops.cppcuda.upsample_bilinear2d(input, size, mode, scale_h, scale_w)
 
 
@@ -238,8 +284,10 @@ def upsample_bilinear2d(
     run. Differentiable any number of times, in reverse and forward mode. Under autocast the dtype stays.
 
     Raises:
-        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or it does not hold one or two
-            numbers, or scales are not positive and finite.
+        TypeError: if ``input`` is no tensor, ``size`` is not made of whole numbers, ``scale_factor`` is not made of
+            numbers, or ``coordinate_transformation_mode`` is no string.
+        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or a tuple or list does not hold two
+            numbers, or scales are not positive and finite, or the output would have 2**63 rows or columns or more.
         RuntimeError: for other ranks, dtypes or layouts, sizes below 1, and unknown modes.
 
     The method is bilinear interpolation as the operator "Resize" of the ONNX specification defines it (mode "linear");
@@ -254,53 +302,101 @@ def upsample_bilinear2d(
             scale_factor=scale_factor,
             coordinate_transformation_mode=coordinate_transformation_mode,
         )
+    if not (isinstance(input, Tensor) and isinstance(coordinate_transformation_mode, str)):
+        _check_tensors("upsample_bilinear2d", input=input)
+        _check_mode(coordinate_transformation_mode)
     if (size is None) == (scale_factor is None):
         raise ValueError("upsample_bilinear2d: exactly one of size and scale_factor must be given")
     if size is not None:
         height, width = _two_sizes(size)
         # While torch.jit.trace runs, sizes of tensors are tensors.
-        if not torch.jit.is_scripting() and (isinstance(height, Tensor) or isinstance(width, Tensor)):  # type: ignore[attr-defined]
-            # as_tensor of a tensor would do nothing, but warn that it makes a constant.
-            height, width = (s if isinstance(s, Tensor) else torch.as_tensor(s) for s in (height, width))
-            return _upsample_to(input, height, width, coordinate_transformation_mode)
+        if not (isinstance(height, int) and isinstance(width, int)):
+            if isinstance(height, Tensor) or isinstance(width, Tensor):
+                # as_tensor of a tensor would do nothing, but warn that it makes a constant.
+                height, width = (s if isinstance(s, Tensor) else torch.as_tensor(s) for s in (height, width))
+                return _upsample_to(input, height, width, coordinate_transformation_mode)
         return torch.ops.cppcuda.upsample_bilinear2d(input, [height, width], coordinate_transformation_mode, None, None)
     assert scale_factor is not None
     scale_h, scale_w = _two_scales(scale_factor)
     return _upsample_by(input, scale_h, scale_w, coordinate_transformation_mode)
 
 
+def _check_mode(mode: Any) -> None:
+    """Raises TypeError for what is no string; the operator knows which strings are modes."""
+    if not isinstance(mode, str):
+        raise TypeError(
+            "upsample_bilinear2d: coordinate_transformation_mode must be 'half_pixel', 'align_corners' or "
+            f"'asymmetric', got {mode!r}"
+        )
+
+
 # TorchScript takes the types of a union one by one.
-
-
-def _scaled(size: int, scale: float) -> int:
-    """floor(size * scale), as the function for it that TorchScript knows, or that torch.export can save."""
-    if torch.jit.is_scripting():  # type: ignore[attr-defined]
-        return int(size * scale)
-    else:
-        return math.trunc(size * scale)
 
 
 def _two_sizes(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
     if isinstance(size, list):
         if len(size) != 2:
-            raise ValueError(f"upsample_bilinear2d: size must be one number or two, got {size}")
-        return size[0], size[1]
+            raise ValueError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size}")
+        height, width = size[0], size[1]
     elif isinstance(size, tuple):
         if len(size) != 2:
-            raise ValueError(f"upsample_bilinear2d: size must be one number or two, got {size}")
-        return size[0], size[1]
+            raise ValueError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size}")
+        height, width = size[0], size[1]
     else:
-        return size, size
+        height, width = size, size
+    # Symbols are not compared: they would be confined to the sizes that pass.
+    if not torch.jit.is_scripting() and not torch.compiler.is_dynamo_compiling():  # type: ignore[attr-defined]
+        if not (isinstance(height, int) and isinstance(width, int) and abs(height) < 2**63 and abs(width) < 2**63):
+            height, width = _as_ints(size, height, width)
+    return height, width
+
+
+def _as_ints(size: Any, *sizes: Any) -> tuple[Any, ...]:
+    """Numbers of other types, such as numpy's, as ints. What stands for an int in a trace or a graph is kept."""
+    try:
+        found = tuple(s if _stands_for_int(s) else operator.index(s) for s in sizes)
+    except TypeError:
+        raise TypeError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size!r}") from None
+    if any(isinstance(s, int) and abs(s) >= 2**63 for s in found):
+        raise ValueError(f"upsample_bilinear2d: size must be at least 1 and below 2**63, got {size!r}")
+    return found
+
+
+def _stands_for_int(size: Any) -> bool:
+    if isinstance(size, Tensor):
+        return size.dim() == 0 and not (size.dtype.is_floating_point or size.dtype.is_complex)
+    return isinstance(size, torch.SymInt) or has_torch_function_unary(size)
 
 
 def _two_scales(scale: float | tuple[float, float] | list[float]) -> tuple[float, float]:
     if isinstance(scale, list):
         if len(scale) != 2:
-            raise ValueError(f"upsample_bilinear2d: scale_factor must be one number or two, got {scale}")
-        return float(scale[0]), float(scale[1])
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale}")
+        scale_h, scale_w = scale[0], scale[1]
     elif isinstance(scale, tuple):
         if len(scale) != 2:
-            raise ValueError(f"upsample_bilinear2d: scale_factor must be one number or two, got {scale}")
-        return float(scale[0]), float(scale[1])
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale}")
+        scale_h, scale_w = scale[0], scale[1]
     else:
-        return float(scale), float(scale)
+        scale_h, scale_w = scale, scale
+    if not (isinstance(scale_h, float) and isinstance(scale_w, float)):
+        scale_h, scale_w = _as_floats(scale, scale_h, scale_w)
+    if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
+        raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
+    return float(scale_h), float(scale_w)  # numpy's float64 is a float too, and TorchScript takes none
+
+
+def _as_floats(scale: Any, scale_h: Any, scale_w: Any) -> tuple[float, float]:
+    try:
+        if not (isinstance(scale_h, (int, float)) and isinstance(scale_w, (int, float))):
+            for s in (scale_h, scale_w):
+                # float() reads a text as a number; for several elements it fails with another error.
+                if isinstance(s, (str, bytes, bytearray)) or (isinstance(s, Tensor) and s.numel() != 1):
+                    raise TypeError
+        return float(scale_h), float(scale_w)
+    except TypeError:
+        raise TypeError(
+            f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale!r}"
+        ) from None
+    except OverflowError:  # of an int
+        raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {scale!r}") from None

@@ -72,6 +72,8 @@ class LLTMCell(nn.Module):
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if state is None:
+            if not isinstance(input, Tensor):
+                functional._check_tensors("lltm_cell", input=input)
             size = list(input.shape)[:-1]
             size.append(self.hidden_size)
             zeros = input.new_zeros(size)
@@ -109,6 +111,9 @@ class UpsampleBilinear2d(nn.Module):
     Shape:
         - input: ``[N, C, H, W]``
         - output: ``[N, C, H_out, W_out]``, contiguous or channels_last as the input
+
+    Raises:
+        TypeError, ValueError: for a ``size`` or ``scale_factor`` that the function does not take either.
     """
 
     def __init__(

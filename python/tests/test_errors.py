@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import cppcuda
+import numpy as np
 import pytest
 import torch
-from op_samples import OpEntry, ops_with_bad_inputs
-from support import over_devices, over_ops
+from op_samples import OpEntry, forward_ops, ops_with_bad_inputs
+from support import assert_close, over_devices, over_ops
 from torch import Tensor
 
 FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
@@ -118,6 +120,51 @@ def test_undefined_and_missing_arguments(entry: OpEntry) -> None:
             continue
         with pytest.raises((RuntimeError, TypeError), match=argument.name):
             entry.op(*args)
+
+
+NO_TENSORS = ([1, 2], 1.5, "1", None, np.ones(3))
+
+
+@over_ops(forward_ops())
+def test_what_is_no_tensor(entry: OpEntry) -> None:
+    """The functions say it in one line, where the dispatcher lists every overload."""
+    sample = entry.sample(entry.names("basic")[0])
+    tensors = [i for i, arg in enumerate(sample.args) if isinstance(arg, Tensor)]
+    for i in tensors:
+        for other in NO_TENSORS:
+            args = [other if i == j else arg for j, arg in enumerate(sample.args)]
+            with pytest.raises(TypeError) as error:
+                entry.function(*args)
+            message = f"{entry.name}: {entry.argument_names[i]} must be a Tensor, got {type(other).__name__}"
+            assert str(error.value) == message
+    assert len(tensors) == len(sample.tensors) > 0
+
+
+@over_ops([entry for entry in forward_ops() if entry.writing_names])
+def test_what_is_no_tensor_is_not_written_to(entry: OpEntry) -> None:
+    function, in_place = entry.function, getattr(cppcuda.functional, f"{entry.name}_")
+    for other in NO_TENSORS:
+        came = type(other).__name__
+        with pytest.raises(TypeError, match=rf"^{entry.name}_: input must be a Tensor, got {came}$"):
+            in_place(other)
+        with pytest.raises(TypeError, match=rf"^{entry.name}: input must be a Tensor, got {came}$"):
+            function(other, out=torch.ones(2))
+        if other is not None:
+            with pytest.raises(TypeError, match=rf"^{entry.name}: out must be a Tensor, got {came}$"):
+                function(torch.ones(2), out=other)
+
+
+@over_ops(forward_ops())
+def test_what_stands_for_a_tensor(entry: OpEntry) -> None:
+    """torch.fx's proxies are no tensors, and the functions take them."""
+    sample = entry.sample(entry.names("basic")[0])
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    proxies = iter([torch.fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(sample.tensors))])
+    out = entry.function(*(next(proxies) if isinstance(arg, Tensor) else arg for arg in sample.args))
+    graph.output(out.node)
+    traced = torch.fx.GraphModule(torch.nn.Module(), graph)
+    assert_close(traced(*sample.tensors), entry.function(*sample.args))
 
 
 @over_ops(ops_with_bad_inputs())

@@ -334,3 +334,5 @@ def test_states_that_are_none() -> None:
     assert_close(cell(x, [h, h]), cell(x))
     with pytest.raises(RuntimeError, match=r"^lltm_cell: input must be .*, got \[\]"):
         cell(torch.tensor(1.0))
+    with pytest.raises(TypeError, match=r"^lltm_cell: input must be a Tensor, got list$"):
+        cell([1.0, 2.0, 3.0])

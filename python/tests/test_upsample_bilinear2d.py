@@ -4,6 +4,8 @@ import copy
 import io
 import itertools
 import pickle
+import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -492,15 +494,30 @@ def test_vmap_keeps_channels_last_and_copies_nothing() -> None:
 
 def test_size_and_scale_factor() -> None:
     x = image(2, 3, 4, 6)
-    for size in (8, (8, 8), [8, 8], torch.Size((8, 8))):
+    eight = (np.int64(8), np.uint8(8), np.array(8), torch.tensor(8), torch.tensor([8]))
+    for size in (8, (8, 8), [8, 8], torch.Size((8, 8)), *eight, *((8, e) for e in eight), [eight[0], eight[3]]):
         assert torch.equal(upsample_bilinear2d(x, size), forward(x, [8, 8]))
-    for scale in (2, 2.0, (2, 2), [2.0, 2]):
+    two = (np.float32(2), np.float64(2), np.int64(2), torch.tensor(2.0), torch.tensor([2]), Fraction(2))
+    for scale in (2, 2.0, (2, 2), [2.0, 2], *two, *((2, t) for t in two)):
         assert torch.equal(upsample_bilinear2d(x, scale_factor=scale), forward(x, [8, 12], "half_pixel", 2.0, 2.0))
     assert upsample_bilinear2d(x, scale_factor=(1.3, 0.9)).shape == (2, 3, 5, 5)
 
 
 F = "upsample_bilinear2d:"
 EITHER = f"{F} exactly one of size and scale_factor must be given"
+SIZE = f"{F} size must be a whole number or a pair of them, got"
+SCALE = f"{F} scale_factor must be a number or a pair of them, got"
+TOO_MANY = f"{F} scale_factor must give fewer than 2**63 rows and columns, got"
+MODE = f"{F} coordinate_transformation_mode must be 'half_pixel', 'align_corners' or 'asymmetric', got"
+OVERFLOW = "Storage size calculation overflowed with sizes="  # torch's own
+NO_SIZES = (
+    *(2.5, 2.0, (2.5, 3), [3, None], "3", ("3", "4"), b"3", {3: 4}, 3 + 0j, np.float32(3)),
+    *(np.array([3, 4]), np.array([2.5]), torch.tensor([3, 4]), torch.tensor(2.5), (3, torch.tensor([3, 4]))),
+)
+NO_SCALES = (
+    *("2", ("2", 2.0), b"2", bytearray(b"2"), (2, None), {2: 2}, 2 + 0j),
+    *(np.array([2.0, 3.0]), torch.tensor([2.0, 3.0]), (2.0, torch.tensor([2.0, 3.0]))),
+)
 
 
 @pytest.mark.parametrize(
@@ -508,23 +525,37 @@ EITHER = f"{F} exactly one of size and scale_factor must be given"
     [
         ({}, ValueError, EITHER),
         ({"size": 3, "scale_factor": 2.0}, ValueError, EITHER),
-        ({"size": (1, 2, 3)}, ValueError, f"{F} size must be one number or two, got (1, 2, 3)"),
-        ({"size": [1]}, ValueError, f"{F} size must be one number or two, got [1]"),
-        ({"scale_factor": (1.0,)}, ValueError, f"{F} scale_factor must be one number or two, got (1.0,)"),
-        ({"scale_factor": [1, 2, 3]}, ValueError, f"{F} scale_factor must be one number or two, got [1, 2, 3]"),
+        *(({"size": s}, ValueError, f"{SIZE} {s}") for s in ((1, 2, 3), [1], ())),
+        *(({"scale_factor": s}, ValueError, f"{SCALE} {s}") for s in ((1.0,), [1, 2, 3], [])),
         ({"scale_factor": 0}, ValueError, f"{F} scale_factor must be positive and finite, got (0.0, 0.0)"),
         ({"scale_factor": (2, -1.5)}, ValueError, f"{F} scale_factor must be positive and finite, got (2.0, -1.5)"),
         ({"scale_factor": torch.nan}, ValueError, f"{F} scale_factor must be positive and finite, got (nan, nan)"),
         ({"scale_factor": torch.inf}, ValueError, f"{F} scale_factor must be positive and finite, got (inf, inf)"),
+        ({"scale_factor": 10**400}, ValueError, f"{F} scale_factor must be positive and finite, got {10**400}"),
+        *(
+            ({"scale_factor": s}, ValueError, f"{TOO_MANY} {pair} for 4 rows and 5 columns")
+            for s, pair in ((1e19, (1e19, 1e19)), (1e308, (1e308, 1e308)), ((2.0**61, 1), (2.0**61, 1.0)))
+        ),
+        ({"scale_factor": (1, 1e18)}, RuntimeError, f"{OVERFLOW}[1, 2, 4, 5000000000000000000]"),
         ({"scale_factor": 0.1}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [0, 0]"),
         ({"size": 0}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [0, 0]"),
         ({"size": (3, -1)}, RuntimeError, f"{F} output_size must be at least 1 in each entry, got [3, -1]"),
+        *(
+            ({"size": s}, ValueError, f"{F} size must be at least 1 and below 2**63, got {s!r}")
+            for s in (2**63, (2**70, 1), [1, -(2**70)], np.uint64(2**63))
+        ),
+        ({"size": (2**62, 3)}, RuntimeError, f"{OVERFLOW}[1, 2, 4611686018427387904, 3]"),
+        *(
+            ({"size": 3, "coordinate_transformation_mode": m}, TypeError, f"{MODE} {m!r}")
+            for m in (None, 1, b"half_pixel", ["half_pixel"])
+        ),
         (
             {"size": 3, "coordinate_transformation_mode": "pytorch_half_pixel"},
             RuntimeError,
-            f"{F} coordinate_transformation_mode must be 'half_pixel', 'align_corners' or 'asymmetric', "
-            "got 'pytorch_half_pixel'",
+            f"{MODE} 'pytorch_half_pixel'",
         ),
+        *(({"size": s}, TypeError, f"{SIZE} {s!r}") for s in NO_SIZES),
+        *(({"scale_factor": s}, TypeError, f"{SCALE} {s!r}") for s in NO_SCALES),
     ],
 )
 def test_errors(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -570,6 +601,8 @@ def test_symbolic_trace() -> None:
     x = image(1, 2, 3, 4)
     traced = torch.fx.symbolic_trace(nn.Sequential(UpsampleBilinear2d(scale_factor=2)))
     assert torch.equal(traced(x), upsample_bilinear2d(x, scale_factor=2))
+    traced = torch.fx.symbolic_trace(lambda y: upsample_bilinear2d(x, (y.shape[2], y.shape[3])))
+    assert torch.equal(traced(image(1, 2, 7, 5)), upsample_bilinear2d(x, (7, 5)))
     traced = torch.fx.symbolic_trace(lambda x, y: upsample_bilinear2d(x, y.shape[-2:]))
     y = image(1, 2, 7, 5)
     assert torch.equal(traced(x, y), upsample_bilinear2d(x, (7, 5)))
@@ -597,6 +630,20 @@ def test_module() -> None:
             ValueError, match=r"^UpsampleBilinear2d: exactly one of size and scale_factor must be given$"
         ):
             UpsampleBilinear2d(**kwargs)
+
+
+def test_module_refuses_what_the_function_refuses() -> None:
+    """When it is made, not when it is called."""
+    sizes, scales = (*NO_SIZES, (1, 2, 3), [1], (2**70, 1)), (*NO_SCALES, (1.0,), 0, (2, -1.5), torch.nan, torch.inf)
+    for kwargs in (*({"size": s} for s in sizes), *({"scale_factor": s} for s in scales)):
+        with pytest.raises((TypeError, ValueError)) as of_function:
+            upsample_bilinear2d(image(1, 2, 4, 5), **kwargs)
+        with pytest.raises(of_function.type) as of_module:
+            UpsampleBilinear2d(**kwargs)
+        assert str(of_module.value) == str(of_function.value)
+    assert UpsampleBilinear2d((np.int64(3), 4)).size == (3, 4)
+    for module in (UpsampleBilinear2d((np.int64(3), 4)), UpsampleBilinear2d(scale_factor=np.float64(1.5))):
+        assert torch.jit.script(module)(image(1, 2, 4, 5)).shape == module(image(1, 2, 4, 5)).shape  # without numpy
 
 
 # ---------------------------------------------------------------- TorchScript, compile, export
@@ -627,7 +674,13 @@ def test_scripted_forms() -> None:
         ]
         assert_close(forms(x, [6, 9], 0.8), expected)
     scripted = torch.jit.script(upsample_bilinear2d)
-    for kwargs, message in (({}, EITHER), ({"size": [1, 2, 3]}, "size must be one number or two")):
+    for kwargs, message in (
+        ({}, EITHER),
+        ({"size": [1, 2, 3]}, SIZE),
+        ({"scale_factor": 0.0}, "scale_factor must be positive and finite"),
+        ({"scale_factor": 1e19}, re.escape(TOO_MANY)),
+        ({"scale_factor": (1e308, 1.0)}, re.escape(TOO_MANY)),
+    ):
         with pytest.raises(torch.jit.Error, match=message):
             scripted(image(1, 1, 2, 2), **kwargs)
 
@@ -716,6 +769,27 @@ def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_
         out, expected = loaded(x, y), model(x, y)
         assert_close(out, expected)
         assert out.stride() == expected.stride()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("form", ["scale", "like"])
+def test_export_with_heights_of_any_size(form: str, strict: bool) -> None:
+    """The check that a number of rows fits into 64 bits puts no bound on the dims."""
+    h, other_h = Dim("h", min=3), Dim("other_h", min=3)
+    shapes = {"x": {2: h}, "y": {2: other_h}}
+    program = export(Model(form, "half_pixel"), inputs(SHAPES[0]), dynamic_shapes=shapes, strict=strict)
+    dims = program.range_constraints.values()
+    assert [str(limits.upper) for limits in dims] == ["int_oo", "int_oo"]
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_sizes_of_other_types() -> None:
+    x = image(1, 2, 4, 5)
+    for size in (np.int64(7), torch.tensor(7)):
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            compiled = torch.compile(lambda x, s: upsample_bilinear2d(x, (s, 6)), fullgraph=True, backend="aot_eager")
+            assert_close(compiled(x, size), upsample_bilinear2d(x, (7, 6)))
 
 
 @pytest.mark.usefixtures("fresh_compiler")
