@@ -7,7 +7,8 @@ functions, ``cppcuda.nn`` as modules.
 from pathlib import Path
 
 import cppcuda._build as _build
-from cppcuda import _load
+from cppcuda import _config, _load
+from cppcuda._config import Config
 
 _path = _load.load()
 
@@ -30,9 +31,16 @@ def cmake_prefix_path() -> Path:
     return Path(__file__).parent
 
 
+def config() -> Config:
+    """What the library was built with, and where its files are. ``python -m cppcuda`` prints it."""
+    return _config.make(library_path(), Path(__file__).parent)
+
+
 __all__ = [
+    "Config",
     "__version__",
     "cmake_prefix_path",
+    "config",
     "distributed",
     "flop_counter",
     "functional",

@@ -1,0 +1,69 @@
+"""What the library was built with, and where its files are."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import cppcuda._build as _build
+
+
+@dataclass(frozen=True)
+class Config:
+    """What :func:`cppcuda.config` returns.
+
+    Attributes:
+        version: of cppcuda
+        torch_version: of the torch that the library was built with, such as ``"2.15.0+cu132"``
+        cuda_version: of the CUDA that the kernels were built for, such as ``"13.2"``; None if there are no CUDA kernels
+        cuda_architectures: of these kernels, by the names of :func:`torch.cuda.get_arch_list`: ``sm_90`` is machine
+            code, ``compute_120`` is PTX, which runs on later GPUs too
+        cpu_instruction_sets: that the CPU kernels were compiled for, such as ``("base", "avx2", "avx512")``
+        cpu_instruction_set: the one of them that runs in this process, which follows torch's choice
+            (``torch.backends.cpu.get_cpu_capability()``, the environment variable ``ATEN_CPU_CAPABILITY``)
+        library_path: the shared library; see :func:`cppcuda.library_path`
+        include_path: the folder of the C++ headers, for ``#include <cppcuda/cppcuda.h>``
+        cmake_prefix_path: the folder for ``CMAKE_PREFIX_PATH``; see :func:`cppcuda.cmake_prefix_path`
+    """
+
+    version: str
+    torch_version: str
+    cuda_version: str | None
+    cuda_architectures: tuple[str, ...]
+    cpu_instruction_sets: tuple[str, ...]
+    cpu_instruction_set: str
+    library_path: Path
+    include_path: Path
+    cmake_prefix_path: Path
+
+
+def torch_names(architectures: str) -> tuple[str, ...]:
+    """CMake's list of architectures by torch's names: "80-real;90" is sm_80, sm_90 and compute_90."""
+    names = []
+    for entry in architectures.split(";"):
+        found = re.fullmatch(r"(\d+[af]?)(-real|-virtual)?", entry)
+        number, kind = found.groups() if found else (None, None)
+        if number is None:
+            names.append(entry)  # a word of CMake's, such as "native"
+        if number and kind != "-virtual":
+            names.append(f"sm_{number}")
+        if number and kind != "-real":
+            names.append(f"compute_{number}")
+    return tuple(names)
+
+
+def make(library: Path, package: Path) -> Config:
+    built = tuple(_build.CPU_INSTRUCTION_SETS.split(";"))
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    return Config(
+        version=_build.VERSION,
+        torch_version=_build.TORCH_VERSION,
+        cuda_version=_build.CUDA,
+        cuda_architectures=torch_names(_build.CUDA_ARCHITECTURES) if _build.CUDA else (),
+        cpu_instruction_sets=built,
+        cpu_instruction_set=capability if capability in built else "base",
+        library_path=library,
+        include_path=package / "include",
+        cmake_prefix_path=package,
+    )
