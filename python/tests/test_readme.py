@@ -23,17 +23,45 @@ def test_python(code: str, tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **alone})
 
 
-def test_cpp(tmp_path: Path) -> None:
-    (source,) = blocks("cpp")
-    (project,) = blocks("cmake")
-    (configure,) = (b for b in blocks("sh") if b.startswith("cmake "))
-    (tmp_path / "main.cpp").write_text(source)
-    (tmp_path / "CMakeLists.txt").write_text(project)
+def command(program: str) -> str:
+    """The one block of shell commands that starts with this program."""
+    (found,) = (b for b in blocks("sh") if b.startswith(f"{program} "))
+    return found
+
+
+def run(command: str, folder: Path) -> str:
+    """What it prints, with `python` as the interpreter of the tests."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["bash", "-ec", configure], check=True, cwd=tmp_path, env=environment)
-    subprocess.run(["cmake", "--build", "build"], check=True, cwd=tmp_path, env=environment)
-    printed = subprocess.run(["build/app"], check=True, cwd=tmp_path, capture_output=True, text=True).stdout
-    assert printed == "[1000, 8, 32] [1000, 3]\n"
+    done = subprocess.run(
+        ["bash", "-ec", command],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def cpp_program(tmp_path: Path) -> Path:
+    (source,) = blocks("cpp")
+    (tmp_path / "main.cpp").write_text(source)
+    return tmp_path
+
+
+def test_cpp(cpp_program: Path) -> None:
+    (project,) = blocks("cmake")
+    (cpp_program / "CMakeLists.txt").write_text(project)
+    run(command("cmake"), cpp_program)
+    run("cmake --build build", cpp_program)
+    assert run("build/app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"
+
+
+def test_cpp_without_cmake(cpp_program: Path) -> None:
+    assert run(command("g++"), cpp_program) == ""  # the linker has nothing to warn of
+    assert run("./app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"
 
 
 def test_links_work_elsewhere() -> None:
