@@ -86,7 +86,9 @@ class Configure:
         command = [tool("cmake"), "-S", str(self.source), "-B", str(self.build), "-G", "Ninja"]
         command += [f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DCPPCUDA_TORCH_DIR={torch_dir}"]
         # Found by a search of fixed folders otherwise; NOTFOUND would search again.
-        command += ["-DCPPCUDA_SYSTEM_NVCC=/nonexistent/nvcc", *options]
+        command += ["-DCPPCUDA_SYSTEM_NVCC=/nonexistent/nvcc"]
+        # That nvcc works takes CMake seconds to find out: one test lets it.
+        command += ["-DCMAKE_CUDA_COMPILER_FORCED=ON", *options]
         run = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -148,7 +150,8 @@ def fake_nvcc(folder: Path, release: str) -> Path:
 
 def test_cuda_torch_with_toolkit(configure: Configure) -> None:
     nvcc = nvcc_of_this_torch()
-    on = configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="8.0 9.0+PTX").cuda
+    tried = "-DCMAKE_CUDA_COMPILER_FORCED=OFF"
+    on = configure(TORCH, tried, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="8.0 9.0+PTX").cuda
     assert re.fullmatch(rf"on \(nvcc {MAJOR}\.\d+: {re.escape(nvcc)}; architectures 80-real;90\)", on)
 
 
@@ -213,22 +216,16 @@ def test_off(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- architectures
 
 
-@pytest.mark.parametrize(
-    ("variables", "architectures"),
-    [({}, RELEASE_ARCHITECTURES), ({"TORCH_CUDA_ARCH_LIST": "7.5;9.0a;12.0+PTX"}, "75-real;90a-real;120")],
-    ids=["release", "list"],
-)
-def test_architectures(configure: Configure, variables: dict[str, str], architectures: str) -> None:
-    on = configure(TORCH, CUDACXX=nvcc_of_this_torch(), **variables).cuda
-    assert on.endswith(f"; architectures {architectures})")
+def test_architectures_of_a_release(configure: Configure) -> None:
+    assert configure(TORCH, CUDACXX=nvcc_of_this_torch()).cuda.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
 
 
 def test_architectures_of_the_first_time_stay(configure: Configure) -> None:
-    nvcc = nvcc_of_this_torch()
-    assert configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="9.0").cuda.endswith("; architectures 90-real)")
+    nvcc, named = nvcc_of_this_torch(), "7.5;9.0a;12.0+PTX"
+    on = configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST=named).cuda
+    assert on.endswith("; architectures 75-real;90a-real;120)")
     # As ninja does where a CMakeLists.txt changed, in a shell without the variable.
-    assert configure(TORCH, again=True).cuda.endswith("; architectures 90-real)")
-    assert configure(TORCH, again=True, TORCH_CUDA_ARCH_LIST="8.0").cuda.endswith("; architectures 80-real)")
+    assert configure(TORCH, again=True).cuda == on
     # A wheel is for what is asked for now.
     assert configure(TORCH, "-DSKBUILD=2", again=True).cuda.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
 
@@ -336,8 +333,6 @@ def test_part_of_a_project_is_for_the_gpus_of_the_machine(part: Configure) -> No
     assert part(TORCH, CUDACXX=nvcc, gpus="9.0 8.0 9.0").cuda.endswith("; architectures 90-real;80-real)")
     off = "off (this machine has no GPU, and neither TORCH_CUDA_ARCH_LIST nor CMAKE_CUDA_ARCHITECTURES names one)"
     assert part(TORCH, CUDACXX=nvcc).cuda == off
-    on = part(TORCH, "-DCPPCUDA_WITH_CUDA=ON", CUDACXX=nvcc).cuda
-    assert on.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
 
 
 def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> None:
@@ -358,15 +353,23 @@ def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> Non
     )
 
 
-# ---------------------------------------------------------------- the order
+# ---------------------------------------------------------------- what is compiled, and when
 
 
 def test_cuda_files_are_compiled_first(configure: Configure) -> None:
     # They take longest: as the last ones they would leave most processors without work.
     assert configure(TORCH, CUDACXX=nvcc_of_this_torch(), TORCH_CUDA_ARCH_LIST="9.0").succeeded
     # Where nothing else decides, ninja goes by the order of its file.
-    languages = re.findall(
-        r"^build \S+\.o: (CUDA|CXX)_COMPILER", (configure.build / "build.ninja").read_text(), re.MULTILINE
-    )
+    text = (configure.build / "build.ninja").read_text()
+    languages = re.findall(r"^build \S+\.o: (CUDA|CXX)_COMPILER", text, re.MULTILINE)
     count = len(list(ROOT.glob("src/ops/*/*.cu")))
     assert languages[:count] == ["CUDA"] * count and set(languages[count:]) == {"CXX"}
+
+    # Without CUDA almost all of the rest is the same, and need not be compiled again.
+    def commands() -> set[str]:
+        found = json.loads((configure.build / "compile_commands.json").read_text())
+        return {c["command"] for c in found if not c["file"].endswith((".cu", "/define.cpp"))}
+
+    with_cuda = commands()
+    assert configure(TORCH, "-DCPPCUDA_WITH_CUDA=OFF", again=True).succeeded
+    assert commands() == with_cuda
