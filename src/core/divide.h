@@ -1,10 +1,20 @@
 #pragma once
 
-#include <c10/macros/Macros.h>
-
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace cppcuda::core {
+
+// The smallest multiple of `divisor` that is not less than a, and how many times it that is. a is not negative.
+template <class T>
+CPPCUDA_HOST_DEVICE constexpr T ceil_div(T a, T divisor) {
+  return (a + divisor - 1) / divisor;
+}
+template <class T>
+CPPCUDA_HOST_DEVICE constexpr T round_up(T a, T divisor) {
+  return ceil_div(a, divisor) * divisor;
+}
 
 struct Division {
   int64_t quotient, remainder;
@@ -24,15 +34,15 @@ class Divisor {
     narrow_factor_ = static_cast<uint32_t>((rest << 32) / static_cast<uint64_t>(value) + 1);
   }
 
-  C10_HOST_DEVICE int64_t value() const { return value_; }
+  CPPCUDA_HOST_DEVICE int64_t value() const { return value_; }
 
   // Both below 2^31.
-  C10_HOST_DEVICE uint32_t quotient(uint32_t a) const {
+  CPPCUDA_HOST_DEVICE uint32_t quotient(uint32_t a) const {
     return (static_cast<uint32_t>(uint64_t{a} * narrow_factor_ >> 32) + a) >> shift_;
   }
 
   // a: not negative
-  C10_HOST_DEVICE Division divide(int64_t a) const {
+  CPPCUDA_HOST_DEVICE Division divide(int64_t a) const {
     const auto n = static_cast<uint64_t>(a);
     const auto q = static_cast<int64_t>((static_cast<uint64_t>(Wide{n} * factor_ >> 64) + n) >> shift_);
     return {q, a - q * value_};

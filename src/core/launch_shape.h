@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ATen/ceil_div.h>
-
 #include <algorithm>
 #include <cstdint>
+
+#include "core/divide.h"
 
 namespace cppcuda::core {
 
@@ -19,7 +19,7 @@ constexpr int threads_per_block = 256;
 inline LaunchShape stride_launch(int64_t work, int64_t per_block = threads_per_block) {
   // More blocks than any GPU holds at once.
   constexpr int64_t most_blocks = 1 << 20;
-  const int64_t blocks = at::ceil_div(work, per_block);
+  const int64_t blocks = ceil_div(work, per_block);
   return {static_cast<unsigned>(std::min(blocks, most_blocks)), threads_per_block};
 }
 

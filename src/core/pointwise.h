@@ -4,7 +4,7 @@
 //
 //   struct ForwardMath {
 //     template <class A>
-//     C10_HOST_DEVICE A operator()(A x) const;  // in the type that sums are taken in, one argument per input
+//     CPPCUDA_HOST_DEVICE A operator()(A x) const;  // in the type that sums are taken in, one argument per input
 //   };
 //
 // and pointwise_cpu.h and pointwise_cuda.cuh run it over tensors.

@@ -2,11 +2,10 @@
 
 // Rows of [N, ...] or [B, N, ...] as a kernel addresses them: a batch may lie anywhere, at stride 0 too.
 
-#include <c10/macros/Macros.h>
-
 #include <cstdint>
 
 #include "core/divide.h"
+#include "core/host_device.h"
 
 namespace cppcuda::core {
 
@@ -20,7 +19,7 @@ struct RowStride {
   int64_t batch;
   int64_t row;
 
-  C10_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
+  CPPCUDA_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
     if (rows.per_batch.value() == rows.count) return r * row;
     const auto [of_batch, of_row] = rows.per_batch.divide(r);
     return of_batch * batch + of_row * row;

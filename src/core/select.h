@@ -1,12 +1,12 @@
 #pragma once
 
-#include <c10/macros/Macros.h>
+#include "core/host_device.h"
 
 namespace cppcuda::core {
 
 // m ? a : b, which formulas write so because they also run on vectors (vec.h).
 template <class A>
-C10_HOST_DEVICE A select(bool m, A a, A b) {
+CPPCUDA_HOST_DEVICE A select(bool m, A a, A b) {
   return m ? a : b;
 }
 

@@ -5,10 +5,9 @@
 //   i = sigmoid(g0)   o = sigmoid(g1)   c = elu(g2)
 //   cy = cx + c i     hy = tanh(cy) o
 
-#include <c10/macros/Macros.h>
-
 #include <cmath>
 
+#include "core/host_device.h"
 #include "core/select.h"
 #include "ops/sigmoid/math.h"
 
@@ -18,13 +17,13 @@ using core::select;
 using sigmoid::Sigmoid;
 
 template <class A>
-C10_HOST_DEVICE A elu(A x) {
+CPPCUDA_HOST_DEVICE A elu(A x) {
   using std::expm1;
   return select(x <= A(0), expm1(x), x);
 }
 
 template <class A>
-C10_HOST_DEVICE A elu_slope(A x) {
+CPPCUDA_HOST_DEVICE A elu_slope(A x) {
   using std::exp;
   return select(x <= A(0), exp(x), A(1));
 }
@@ -35,7 +34,7 @@ struct State {
 };
 
 template <class A>
-C10_HOST_DEVICE State<A> cell(A g0, A g1, A g2, A cx) {
+CPPCUDA_HOST_DEVICE State<A> cell(A g0, A g1, A g2, A cx) {
   using std::tanh;
   const A cy = cx + elu(g2) * Sigmoid<A>(g0).value;
   return {tanh(cy) * Sigmoid<A>(g1).value, cy};
@@ -48,7 +47,7 @@ struct Gradients {
 
 // A gradient that is not there takes its terms along: they are not 0 times something that may be infinite.
 template <bool HY, bool CY, class A>
-C10_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
+CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
   using std::tanh;
   const Sigmoid<A> i(g0), o(g1);
   const A c = elu(g2), t = tanh(cx + c * i.value);

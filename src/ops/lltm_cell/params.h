@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "core/rows.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -16,7 +17,7 @@ struct Matrix {
   core::RowStride rows{};
   int64_t column = 1;
 
-  C10_HOST_DEVICE const T* row(const core::Rows& all, int64_t r) const {
+  CPPCUDA_HOST_DEVICE const T* row(const core::Rows& all, int64_t r) const {
     return data ? data + rows.offset(all, r) : nullptr;
   }
 };

@@ -2,8 +2,6 @@
 
 // A whole small cell in one kernel each way: where the products are small, launches are what takes time.
 
-#include <ATen/ceil_div.h>
-
 #include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -121,7 +119,7 @@ template <int N, class A, class T, class C>
 __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* d_gates) {
   constexpr int R = 4, lanes = 8;
   const int lane = threadIdx.x % 32, part = lane / lanes, width = p.size + p.inputs;
-  const int groups = at::ceil_div(width, lanes * N), tasks = groups * at::ceil_div(p.rows, R);
+  const int groups = core::ceil_div(width, lanes * N), tasks = groups * core::ceil_div(p.rows, R);
   const int warps = gridDim.x * (blockDim.x / 32);
   for (int task = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; task < tasks; task += warps) {
     const int first = task / groups * R, k = (task % groups * lanes + lane % lanes) * N;

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <c10/macros/Macros.h>
-
+#include "core/host_device.h"
 #include "ops/sigmoid/math.h"
 
 namespace cppcuda::ops::quick_gelu {
@@ -11,7 +10,7 @@ constexpr double slope = 1.702;
 
 struct ForwardMath {
   template <class A>
-  C10_HOST_DEVICE A operator()(A x) const {
+  CPPCUDA_HOST_DEVICE A operator()(A x) const {
     return x * sigmoid::ForwardMath()(A(slope) * x);
   }
 };
@@ -19,7 +18,7 @@ struct ForwardMath {
 struct BackwardMath {
   // With s = sigmoid(slope x): grad (s + slope x s (1 - s)). The last product goes to 0 before x may become large.
   template <class A>
-  C10_HOST_DEVICE A operator()(A grad, A x) const {
+  CPPCUDA_HOST_DEVICE A operator()(A grad, A x) const {
     const sigmoid::Sigmoid<A> s(A(slope) * x);
     return grad * (s.value + A(slope) * (x * s.slope()));
   }

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <c10/macros/Macros.h>
-
 #include <cmath>
 
+#include "core/host_device.h"
 #include "core/select.h"
 
 namespace cppcuda::ops::sigmoid {
@@ -11,7 +10,7 @@ namespace cppcuda::ops::sigmoid {
 struct ForwardMath {
   // exp overflows to infinity for large -x, and the quotient is 0 then, as it should be.
   template <class A>
-  C10_HOST_DEVICE A operator()(A x) const {
+  CPPCUDA_HOST_DEVICE A operator()(A x) const {
     using std::exp;
     return A(1) / (A(1) + exp(-x));
   }
@@ -19,7 +18,7 @@ struct ForwardMath {
 
 struct BackwardMath {
   template <class A>
-  C10_HOST_DEVICE A operator()(A grad, A output) const {
+  CPPCUDA_HOST_DEVICE A operator()(A grad, A output) const {
     return grad * ((A(1) - output) * output);
   }
 };
@@ -30,7 +29,7 @@ template <class A>
 struct Sigmoid {
   A value, complement;
 
-  C10_HOST_DEVICE explicit Sigmoid(A x) {
+  CPPCUDA_HOST_DEVICE explicit Sigmoid(A x) {
     using core::select;
     using std::abs, std::exp;
     const A e = exp(-abs(x)), large = A(1) / (A(1) + e), small = e * large;
@@ -38,7 +37,7 @@ struct Sigmoid {
     complement = select(x < A(0), large, small);
   }
 
-  C10_HOST_DEVICE A slope() const { return value * complement; }
+  CPPCUDA_HOST_DEVICE A slope() const { return value * complement; }
 };
 
 }  // namespace cppcuda::ops::sigmoid

@@ -2,8 +2,6 @@
 
 // How the rows of a call are laid over a grid: a pure function of the sizes and of what the memory allows.
 
-#include <c10/macros/Macros.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>

@@ -4,8 +4,7 @@
 // is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1].
 // (Written with one rounding, near the corners too, where 1 minus another weight would lose its digits.)
 
-#include <c10/macros/Macros.h>
-
+#include "core/host_device.h"
 #include "core/select.h"
 
 namespace cppcuda::ops::trilinear {
@@ -13,7 +12,7 @@ namespace cppcuda::ops::trilinear {
 using core::select;
 
 // Whether corner c lies on the far side along axis d.
-C10_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
+CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 
 // A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which is_far
 // makes a mask.
@@ -22,28 +21,28 @@ struct Voxel {
   A point[3];
 
   template <class P>
-  C10_HOST_DEVICE Voxel(P x, P y, P z) : point{static_cast<A>(x), static_cast<A>(y), static_cast<A>(z)} {}
+  CPPCUDA_HOST_DEVICE Voxel(P x, P y, P z) : point{static_cast<A>(x), static_cast<A>(y), static_cast<A>(z)} {}
 
   // Half the coordinate d of corner c.
   template <class Corner>
-  C10_HOST_DEVICE static A half_corner(const Corner& c, int d) {
+  CPPCUDA_HOST_DEVICE static A half_corner(const Corner& c, int d) {
     return select(is_far(c, d), A(0.5), A(-0.5));
   }
 
   // The factor of axis d in the weight of corner c.
   template <class Corner>
-  C10_HOST_DEVICE A factor(const Corner& c, int d) const {
+  CPPCUDA_HOST_DEVICE A factor(const Corner& c, int d) const {
     return A(0.5) + half_corner(c, d) * point[d];
   }
 
   template <class Corner>
-  C10_HOST_DEVICE A weight(const Corner& c) const {
+  CPPCUDA_HOST_DEVICE A weight(const Corner& c) const {
     return factor(c, 0) * factor(c, 1) * factor(c, 2);
   }
 
   // The derivative of weight(c) by coordinate d.
   template <class Corner>
-  C10_HOST_DEVICE A slope(const Corner& c, int d) const {
+  CPPCUDA_HOST_DEVICE A slope(const Corner& c, int d) const {
     return half_corner(c, d) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
   }
 };

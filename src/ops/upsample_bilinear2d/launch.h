@@ -2,9 +2,6 @@
 
 // How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
 
-#include <ATen/ceil_div.h>
-#include <c10/macros/Macros.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,6 +9,7 @@
 #include <optional>
 
 #include "core/divide.h"
+#include "core/host_device.h"
 #include "core/launch_shape.h"
 #include "ops/upsample_bilinear2d/math.h"
 
@@ -39,7 +37,7 @@ struct Parts {
   };
 
   // Neighbours lie next to each other in a row.
-  C10_HOST_DEVICE Part operator[](int64_t index) const {
+  CPPCUDA_HOST_DEVICE Part operator[](int64_t index) const {
     const auto [rest, strip] = strips.divide(index);
     const auto [image, segment] = segments.divide(rest);
     return {image, segment * segment_rows, strip};
@@ -69,8 +67,8 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
   const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
   const auto launch_of = [&](int64_t planes, int64_t rows) {
-    const int64_t images = channels_last ? target.batch : at::ceil_div(target.batch * target.channels, planes);
-    const int64_t segments = at::ceil_div(target.height, rows);
+    const int64_t images = channels_last ? target.batch : core::ceil_div(target.batch * target.channels, planes);
+    const int64_t segments = core::ceil_div(target.height, rows);
     const Parts parts{images * segments * (row / width), row / width, segments, rows,
                       channels_last ? target.channels / width : target.channels};
     return ImageLaunch{core::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
@@ -97,24 +95,24 @@ constexpr int tile_planes(int columns, int64_t element_bytes) {
 
 // The columns of the input that columns of the output read, and the reverse.
 template <class A>
-C10_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
+CPPCUDA_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
   return {x.tap(outputs.first).lower, x.tap(outputs.last - 1).upper + 1};
 }
 template <class A>
-C10_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int>& inputs) {
+CPPCUDA_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int>& inputs) {
   return {x.outputs_of(inputs.first).first, x.outputs_of(inputs.last - 1).last};
 }
 
 // With what is read along with them.
-C10_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
-  return {columns.first / pack * pack, at::round_up(columns.last, pack)};
+CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
+  return {columns.first / pack * pack, core::round_up(columns.last, pack)};
 }
 
 // Where column x of a row is in shared memory. Columns of an access that are whole blocks of 128 bytes apart would meet in the
 // banks: so the number of a block says how its columns change places.
 struct Banks {
   int shift, mask;
-  C10_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
+  CPPCUDA_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
 };
 
 // step: how far the columns are apart that threads next to each other read together. pack: that they write.
@@ -142,14 +140,14 @@ struct Tiles {
     Parts::Part part;
     bool exists;
   };
-  C10_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
+  CPPCUDA_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
     const int64_t image = tile.image * groups + group, of_row = tile.strip * strips + strip;
     const bool exists = group < groups && image < all_groups && of_row < all_strips;
     return {{image < all_groups ? image : all_groups - 1, tile.row, of_row < all_strips ? of_row : all_strips - 1},
             exists};
   }
 
-  C10_HOST_DEVICE Range<int> columns(const Parts::Part& tile) const {
+  CPPCUDA_HOST_DEVICE Range<int> columns(const Parts::Part& tile) const {
     const int begin = static_cast<int>(tile.strip) * strips, end = begin + strips;
     return {begin * width, (end < all_strips ? end : all_strips) * width};
   }
@@ -187,7 +185,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   if (target.width % width != 0) return std::nullopt;
   const int64_t all_planes = target.batch * target.channels;
   if (target.width == 0 || 2 * all_planes < planes) return std::nullopt;
-  const int64_t all_strips = target.width / width, all_groups = at::ceil_div(all_planes, int64_t{planes});
+  const int64_t all_strips = target.width / width, all_groups = core::ceil_div(all_planes, int64_t{planes});
   const int64_t column_bytes = planes * element_bytes;
   const auto pitch_of = [&](int64_t strips) {
     // With a column on both sides, what rounding may add, and whole packs at both ends.
@@ -196,19 +194,20 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
     const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
     // Half a block more, for two groups in one access.
     const int block = 128 / static_cast<int>(column_bytes);
-    return at::round_up(most, block) + block / 2;
+    return core::round_up(most, block) + block / 2;
   };
   int64_t most_strips = tile_threads;
   while (pitch_of(std::min(most_strips, all_strips)) * column_bytes > most_bytes) most_strips /= 2;
   // A multiple of the threads whose packs shared memory gives together: they then are of one group.
-  const int64_t strips = at::round_up(at::ceil_div(all_strips, at::ceil_div(all_strips, most_strips)), int64_t{8});
-  const int64_t row_tiles = at::ceil_div(all_strips, strips);
+  const int64_t strips =
+      core::round_up(core::ceil_div(all_strips, core::ceil_div(all_strips, most_strips)), int64_t{8});
+  const int64_t row_tiles = core::ceil_div(all_strips, strips);
   const int pitch = pitch_of(strips);
   const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {
-    const int64_t segments = at::ceil_div(target.height, rows);
-    return Parts{at::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
+    const int64_t segments = core::ceil_div(target.height, rows);
+    return Parts{core::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
   };
   int64_t rows = std::min(most_rows, target.height);
   while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
@@ -216,7 +215,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   if (parts.count < enough_tiles / 2) return std::nullopt;
   const int step = std::max(1, static_cast<int>(std::lround(width * ratio)));
   core::LaunchShape shape = core::stride_launch(parts.count, 1);
-  shape.threads = static_cast<unsigned>(at::round_up(groups * strips, int64_t{32}));
+  shape.threads = static_cast<unsigned>(core::round_up(groups * strips, int64_t{32}));
   shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   return Tiles{shape,
                parts,

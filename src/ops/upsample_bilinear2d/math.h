@@ -3,13 +3,12 @@
 // Which pixels of the input an output pixel reads, along one axis, and the reverse. All of it follows from tap(), for
 // forward and backward alike, so that rounding can neither drop a pixel from a gradient nor count it twice.
 
-#include <c10/macros/Macros.h>
-
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
+#include "core/host_device.h"
 #include "core/select.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
@@ -25,13 +24,13 @@ struct Tap {
   A lower_weight, upper_weight;
 
   // Of input pixel i, lower <= i <= upper.
-  C10_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
+  CPPCUDA_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
 };
 
 // The value between two pixels. A pixel of weight 1 is copied: 0 * value would be NaN for an infinite value, and the sum
 // would lose the sign of -0. A is a number or a vector of them. fma: the same bits wherever the compiler inlines it.
 template <class A>
-C10_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
+CPPCUDA_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
   using core::select;
   using std::fma;
   return select(upper_weight == A(0), lower, fma(upper_weight, upper, lower_weight * lower));
@@ -39,7 +38,7 @@ C10_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) 
 
 // What a sum of `terms` products starts from. -0 + x is x, also where x is -0; a sum without terms is 0.
 template <class A>
-C10_HOST_DEVICE A sum_start(int64_t terms) {
+CPPCUDA_HOST_DEVICE A sum_start(int64_t terms) {
   return terms > 0 ? A(-0.0) : A(0);
 }
 
@@ -57,17 +56,17 @@ struct Axis {
   A offset;  // of a pixel's position from its index
 
   template <class Other>
-  C10_HOST_DEVICE Axis<A, Other> with_index() const {
+  CPPCUDA_HOST_DEVICE Axis<A, Other> with_index() const {
     return {static_cast<Other>(in), static_cast<Other>(out), scale, offset};
   }
 
   // Position in the input, in pixels. fma: the same bits with and without contraction.
-  C10_HOST_DEVICE A source(Index o) const {
+  CPPCUDA_HOST_DEVICE A source(Index o) const {
     const A x = std::fma(static_cast<A>(o) + offset, scale, -offset);
     return x > A(0) ? x : A(0);
   }
 
-  C10_HOST_DEVICE Tap<A, Index> tap(Index o) const {
+  CPPCUDA_HOST_DEVICE Tap<A, Index> tap(Index o) const {
     const A x = source(o);
     // Compared before it is converted: a given scale can lead anywhere.
     const Index lower = x < static_cast<A>(in - 1) ? static_cast<Index>(x) : in - 1;
@@ -77,7 +76,7 @@ struct Axis {
   }
 
   // The outputs that read input pixel i. lower and upper do not decrease along the outputs.
-  C10_HOST_DEVICE Range<Index> outputs_of(Index i) const {
+  CPPCUDA_HOST_DEVICE Range<Index> outputs_of(Index i) const {
     return {i > 0 ? search(i - 1, [this, i](Index o) { return tap(o).upper >= i; }) : 0,
             i < in - 1 ? search(i + 1, [this, i](Index o) { return tap(o).lower > i; }) : out};
   }
@@ -85,7 +84,7 @@ struct Axis {
  private:
   // The first output for which `reached` holds; close to where the position is `x`, which rounding may miss.
   template <class F>
-  C10_HOST_DEVICE Index search(Index x, F reached) const {
+  CPPCUDA_HOST_DEVICE Index search(Index x, F reached) const {
     const A guess = (static_cast<A>(x) + offset) / scale - offset;
     Index o = !(guess < static_cast<A>(out)) ? out : guess > A(0) ? static_cast<Index>(guess) : 0;
     while (o < out && !reached(o)) ++o;

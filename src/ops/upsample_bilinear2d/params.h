@@ -2,8 +2,6 @@
 
 // What a kernel gets, on CPU and on CUDA: raw pointers, strides in elements, sizes.
 
-#include <c10/macros/Macros.h>
-
 #include <cstdint>
 
 #include "core/opmath.h"
