@@ -75,7 +75,10 @@ void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>)
+struct DeviceGuardImpl : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
+  void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
+};
+C10_REGISTER_GUARD_IMPL(CUDA, DeviceGuardImpl)
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));

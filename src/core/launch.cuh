@@ -1,23 +1,29 @@
 #pragma once
 
-// The one way to launch a kernel: on the device of its tensors, on the current stream, checked.
+// The one way to launch a kernel.
 
-#include <c10/core/Device.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
+#include <type_traits>
 
+#include "core/cuda_stream.h"
 #include "core/launch_shape.h"
 
 namespace cppcuda::core {
 
-// No blocks: nothing to do.
+// Without blocks there is nothing to do.
 template <class... Params>
-void launch(void (*kernel)(Params...), const LaunchShape& shape, c10::Device device, Params... params) {
+void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
+            std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  const c10::cuda::CUDAGuard guard(device);
-  kernel<<<shape.blocks, shape.threads, shape.shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(params...);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  // This library's CUDA runtime has a current device of its own.
+  int previous = 0;
+  cudaError_t error = cudaGetDevice(&previous);
+  if (error == cudaSuccess && previous != stream.device) error = cudaSetDevice(stream.device);
+  if (error == cudaSuccess) {
+    kernel<<<shape.blocks, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream.handle)>>>(params...);
+    error = cudaGetLastError();
+    if (previous != stream.device) cudaSetDevice(previous);
+  }
+  if (error != cudaSuccess && stream.error.empty()) stream.error = cudaGetErrorString(error);
 }
 
 }  // namespace cppcuda::core

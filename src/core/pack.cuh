@@ -3,6 +3,7 @@
 // N values that are loaded and stored with one instruction when they take up to 16 bytes.
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cstdint>
 #include <type_traits>

@@ -6,36 +6,16 @@
 #include <utility>
 
 #include "core/coarse.cuh"
-#include "core/divide.h"
 #include "core/launch_shape.h"
 #include "core/opmath.h"
 #include "core/pack.cuh"
+#include "core/pointwise_params.h"
 
 namespace cppcuda::core {
 
 // Accesses of so many bytes that a thread has in flight for each operand; with more, registers run out.
 constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
-
-template <class T, int Inputs>
-struct DenseParams {
-  T* out;
-  const T* in[Inputs];
-  int64_t count;
-};
-
-constexpr int pointwise_max_dims = 16;  // after dims that can be merged were
-
-template <class T, int Inputs>
-struct StridedParams {
-  T* out;
-  const T* in[Inputs];
-  int64_t count;
-  int dims;
-  Divisor sizes[pointwise_max_dims];  // the fastest first
-  int64_t out_strides[pointwise_max_dims];
-  int64_t in_strides[Inputs][pointwise_max_dims];
-};
 
 template <class Math, class T, class... From>
 __device__ T pointwise_value(From... from) {

@@ -1,11 +1,8 @@
-#include <torch/library.h>
-
 #include "core/launch.cuh"
 #include "core/width.h"
-#include "ops/lltm_cell/adapter.h"
+#include "ops/lltm_cell/cuda_kernel.h"
 #include "ops/lltm_cell/kernel.cuh"
 #include "ops/lltm_cell/launch.h"
-#include "ops/lltm_cell/schema.h"
 #include "ops/lltm_cell/small_kernel.cuh"
 
 namespace cppcuda::ops::lltm_cell {
@@ -39,72 +36,53 @@ CellSizes sizes_of(const Params& p) {
   return {p.rows, p.inputs, p.size};
 }
 
-std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
-                                               const Tensor& weight, const Tensor& bias, const Tensor& hx,
-                                               const Tensor& cx) {
-  auto run_small = [&]<class T, class C>(const SmallForwardParams<T, C>& p) {
-    core::with_width<core::wide<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
-      core::launch(small_forward_kernel<n, T, C>, small_forward_launch(sizes_of(p)), cx.device(), p);
-    });
-  };
-  auto run = [&]<class T, class C>(const ForwardParams<T, C>& p) {
-    const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
-    core::with_width<wide<T, C>>(packs, [&](auto n) {
-      const core::Divisor row_packs = p.size / n;
-      core::launch(forward_kernel<n, T, C>, core::stride_launch(p.rows.count * row_packs.value()), cx.device(), p,
-                   row_packs);
-    });
-  };
-  return forward(outputs, input, weight, bias, hx, cx, is_small, run_small, run);
-}
-
-std::tuple<Tensor, Tensor, Tensor> cell_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                                             const Tensor& hx, const Tensor& cx) {
-  return run_forward(cell_shape(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
-}
-
-std::tuple<Tensor, Tensor> forward_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
-                                        const Tensor& cx) {
-  auto [hy, cy, gates] = run_forward(outputs("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
-  return {hy, cy};
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward_cuda(const OptionalTensor& grad_hy,
-                                                                 const OptionalTensor& grad_cy,
-                                                                 const OptionalTensor& grad_gates, const Tensor& gates,
-                                                                 const OptionalTensor& input,
-                                                                 const OptionalTensor& weight, const OptionalTensor& hx,
-                                                                 const Tensor& cx, c10::List<bool> output_mask) {
-  const auto outputs = backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask);
-  auto run_small = [&]<class T, class C>(const SmallBackwardParams<T, C>& p) {
-    const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.d_input, p.d_weight, p.d_hx});
-    core::with_width<core::wide<T>>(packs, [&](auto n) {
-      const auto shape = small_backward_launch(sizes_of(p), sizeof(core::opmath<T>), n);
-      core::launch(small_backward_kernel<n, T, C>, shape, cx.device(), p);
-    });
-  };
-  auto run = [&]<class T, class C>(const BackwardParams<T, C>& p) {
-    // A row of gates has three parts: each of them must start on a 16-byte boundary.
-    const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
-                       in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
-                       in_packs(p.d_cx, p.size);
-    core::with_width<wide<T, C>>(packs, [&](auto n) {
-      const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
-                          : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
-                                            : backward_kernel<n, true, true, T, C>;
-      const core::Divisor row_packs = p.size / n;
-      core::launch(kernel, core::stride_launch(p.rows.count * row_packs.value()), cx.device(), p, row_packs);
-    });
-  };
-  return backward(outputs, grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask, is_small, run_small,
-                  run);
-}
-
-TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
-  m.impl(Forward::name, TORCH_FN(forward_cuda));
-  m.impl(Cell::name, TORCH_FN(cell_cuda));
-  m.impl(Backward::name, TORCH_FN(backward_cuda));
-}
-
 }  // namespace
+
+template <class T, class C>
+void CudaKernel<T, C>::small_forward(const SmallForwardParams<T, C>& p, core::CudaStream& stream) {
+  core::with_width<core::wide<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
+    core::launch(small_forward_kernel<n, T, C>, small_forward_launch(sizes_of(p)), stream, p);
+  });
+}
+
+template <class T, class C>
+void CudaKernel<T, C>::forward(const ForwardParams<T, C>& p, core::CudaStream& stream) {
+  const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
+  core::with_width<wide<T, C>>(packs, [&](auto n) {
+    const core::Divisor row_packs = p.size / n;
+    core::launch(forward_kernel<n, T, C>, core::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+  });
+}
+
+template <class T, class C>
+void CudaKernel<T, C>::small_backward(const SmallBackwardParams<T, C>& p, core::CudaStream& stream) {
+  const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.d_input, p.d_weight, p.d_hx});
+  core::with_width<core::wide<T>>(packs, [&](auto n) {
+    const auto shape = small_backward_launch(sizes_of(p), sizeof(core::opmath<T>), n);
+    core::launch(small_backward_kernel<n, T, C>, shape, stream, p);
+  });
+}
+
+template <class T, class C>
+void CudaKernel<T, C>::backward(const BackwardParams<T, C>& p, core::CudaStream& stream) {
+  // A row of gates has three parts: each of them must start on a 16-byte boundary.
+  const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
+                     in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
+                     in_packs(p.d_cx, p.size);
+  core::with_width<wide<T, C>>(packs, [&](auto n) {
+    const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
+                        : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
+                                          : backward_kernel<n, true, true, T, C>;
+    const core::Divisor row_packs = p.size / n;
+    core::launch(kernel, core::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+  });
+}
+
+template struct CudaKernel<double, double>;
+template struct CudaKernel<float, float>;
+template struct CudaKernel<c10::Half, c10::Half>;
+template struct CudaKernel<c10::Half, float>;
+template struct CudaKernel<c10::BFloat16, c10::BFloat16>;
+template struct CudaKernel<c10::BFloat16, float>;
+
 }  // namespace cppcuda::ops::lltm_cell

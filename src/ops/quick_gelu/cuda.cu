@@ -1,14 +1,18 @@
 #include "core/pointwise_cuda.cuh"
 #include "ops/quick_gelu/math.h"
-#include "ops/quick_gelu/schema.h"
 
-namespace cppcuda::ops::quick_gelu {
-namespace {
+namespace cppcuda::core {
 
-TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
-  core::pointwise<core::CudaLoop<ForwardMath>, Forward, InPlace, Out>(m);
-  core::pointwise<core::CudaLoop<BackwardMath>, Backward>(m);
-}
+using ops::quick_gelu::BackwardMath, ops::quick_gelu::ForwardMath;
 
-}  // namespace
-}  // namespace cppcuda::ops::quick_gelu
+template struct PointwiseCudaKernel<ForwardMath, double, 1>;
+template struct PointwiseCudaKernel<ForwardMath, float, 1>;
+template struct PointwiseCudaKernel<ForwardMath, c10::Half, 1>;
+template struct PointwiseCudaKernel<ForwardMath, c10::BFloat16, 1>;
+
+template struct PointwiseCudaKernel<BackwardMath, double, 2>;
+template struct PointwiseCudaKernel<BackwardMath, float, 2>;
+template struct PointwiseCudaKernel<BackwardMath, c10::Half, 2>;
+template struct PointwiseCudaKernel<BackwardMath, c10::BFloat16, 2>;
+
+}  // namespace cppcuda::core

@@ -1,14 +1,18 @@
 #include "core/pointwise_cuda.cuh"
 #include "ops/sigmoid/math.h"
-#include "ops/sigmoid/schema.h"
 
-namespace cppcuda::ops::sigmoid {
-namespace {
+namespace cppcuda::core {
 
-TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
-  core::pointwise<core::CudaLoop<ForwardMath>, Forward, InPlace, Out>(m);
-  core::pointwise<core::CudaLoop<BackwardMath>, Backward>(m);
-}
+using ops::sigmoid::BackwardMath, ops::sigmoid::ForwardMath;
 
-}  // namespace
-}  // namespace cppcuda::ops::sigmoid
+template struct PointwiseCudaKernel<ForwardMath, double, 1>;
+template struct PointwiseCudaKernel<ForwardMath, float, 1>;
+template struct PointwiseCudaKernel<ForwardMath, c10::Half, 1>;
+template struct PointwiseCudaKernel<ForwardMath, c10::BFloat16, 1>;
+
+template struct PointwiseCudaKernel<BackwardMath, double, 2>;
+template struct PointwiseCudaKernel<BackwardMath, float, 2>;
+template struct PointwiseCudaKernel<BackwardMath, c10::Half, 2>;
+template struct PointwiseCudaKernel<BackwardMath, c10::BFloat16, 2>;
+
+}  // namespace cppcuda::core

@@ -1,15 +1,12 @@
-#include <torch/library.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "core/launch.cuh"
 #include "core/width.h"
-#include "ops/upsample_bilinear2d/adapter.h"
+#include "ops/upsample_bilinear2d/cuda_kernel.h"
 #include "ops/upsample_bilinear2d/kernel.cuh"
 #include "ops/upsample_bilinear2d/launch.h"
-#include "ops/upsample_bilinear2d/schema.h"
 #include "ops/upsample_bilinear2d/tile_kernel.cuh"
 
 namespace cppcuda::ops::upsample_bilinear2d {
@@ -57,44 +54,39 @@ std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }
 
-Tensor forward_cuda(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
-                    std::optional<double> scale_h, std::optional<double> scale_w) {
-  return forward(input, output_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
-    if (const auto tiles = tiles_of(p, /*backward=*/false)) {
-      constexpr int W = tile_columns<core::opmath<T>>;
-      const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, W, T> : forward_tile_kernel<1, 2, T>;
-      return core::launch(kernel, tiles->shape, input.device(), p, *tiles);
-    }
-    with_launch(p, p.y.out, p.x.out, /*planes=*/true,
-                [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-                  core::launch(forward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, input.device(), p,
-                               launch.parts);
-                });
-  });
-}
-
-Tensor backward_cuda(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
-                     std::optional<double> scale_h, std::optional<double> scale_w) {
-  return backward(grad, input_size, mode, scale_h, scale_w, [&]<class T>(const Params<T>& p) {
-    if (const auto tiles = tiles_of(p, /*backward=*/true)) {
-      constexpr int W = tile_columns<core::opmath<T>>;
-      const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, W, T>
-                          : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
-                                                     : backward_tile_kernel<1, 1, T>;
-      return core::launch(kernel, tiles->shape, grad.device(), p, *tiles);
-    }
-    with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,
-                [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-                  core::launch(backward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, grad.device(), p,
-                               launch.parts);
-                });
-  });
-}
-
-TORCH_LIBRARY_IMPL(cppcuda, CUDA, m) {
-  m.impl(Forward::name, TORCH_FN(forward_cuda));
-  m.impl(Backward::name, TORCH_FN(backward_cuda));
-}
-
 }  // namespace
+
+template <class T>
+void CudaKernel<T>::forward(const Params<T>& p, core::CudaStream& stream) {
+  if (const auto tiles = tiles_of(p, /*backward=*/false)) {
+    constexpr int W = tile_columns<core::opmath<T>>;
+    const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, W, T> : forward_tile_kernel<1, 2, T>;
+    return core::launch(kernel, tiles->shape, stream, p, *tiles);
+  }
+  with_launch(p, p.y.out, p.x.out, /*planes=*/true,
+              [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
+                core::launch(forward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, stream, p, launch.parts);
+              });
+}
+
+template <class T>
+void CudaKernel<T>::backward(const Params<T>& p, core::CudaStream& stream) {
+  if (const auto tiles = tiles_of(p, /*backward=*/true)) {
+    constexpr int W = tile_columns<core::opmath<T>>;
+    const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, W, T>
+                        : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
+                                                   : backward_tile_kernel<1, 1, T>;
+    return core::launch(kernel, tiles->shape, stream, p, *tiles);
+  }
+  with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,
+              [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
+                core::launch(backward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, stream, p, launch.parts);
+              });
+}
+
+template struct CudaKernel<double>;
+template struct CudaKernel<float>;
+template struct CudaKernel<c10::Half>;
+template struct CudaKernel<c10::BFloat16>;
+
 }  // namespace cppcuda::ops::upsample_bilinear2d

@@ -3,15 +3,14 @@
 // Stands for src/core/launch.cuh: the launch runs in the emulator. All kernels stride over what their grid does not
 // reach.
 
-#include <c10/core/Device.h>
-
+#include "core/cuda_stream.h"
 #include "core/launch_shape.h"
 #include "emulator.h"
 
 namespace cppcuda::core {
 
 template <class... Params>
-void launch(void (*kernel)(Params...), const LaunchShape& shape, c10::Device, std::type_identity_t<Params>... params) {
+void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
   simt::launch(
       kernel,
