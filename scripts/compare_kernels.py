@@ -2,8 +2,8 @@
 
 usage: compare_kernels.py BUILD_FOLDER BUILD_FOLDER [--filter REGEX]
 
-Compared are the functions of the CPU kernels' objects (one set for each instruction set) and the kernels in the device
-code of libcppcuda.so. Addresses, offsets of constants and the names of symbols are taken out first. Functions are matched
+Compared are the functions of the CPU kernels' objects (one set for each instruction set) and the kernels in the
+device code of libcppcuda.so, without addresses, offsets of constants and names of symbols. Functions are matched
 by their code, and what is left over is printed by name, so that a renamed function is no difference.
 
 Exit status: 0 when all code is the same, 1 when some is not, 2 when nothing could be read.
@@ -39,7 +39,8 @@ def cpu_functions(objects: list[Path]) -> Functions:
                 name, start = f"{path.parent.name}/{path.name}: {match[2]}", int(match[1], 16)
             elif match := re.fullmatch(r"\s*[0-9a-f]+:\t(.*)", line):
                 code = re.sub(r"\s*#.*|\s+$", "", match[1])
-                code = re.sub(r"\b([0-9a-f]+) <.*>", lambda m: f"+{int(m[1], 16) - start:x}", code)
+                if jump := re.search(r"\b([0-9a-f]+) <.*>", code):
+                    code = f"{code[: jump.start()]}{int(jump[1], 16) - start:+x}"
                 code = re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", code)
                 if not code.startswith(("nop", "cs nop", "data16", "xchg   %ax,%ax")):  # between functions
                     functions[name].append(code)
