@@ -7,14 +7,12 @@
 
 #include <cmath>
 
-#include "core/host_device.h"
-#include "core/select.h"
-#include "ops/sigmoid/math.h"
+#include "core/logistic.h"
 
 namespace cppcuda::ops::lltm_cell {
 
+using core::Logistic;
 using core::select;
-using sigmoid::Sigmoid;
 
 template <class A>
 CPPCUDA_HOST_DEVICE A elu(A x) {
@@ -36,8 +34,8 @@ struct State {
 template <class A>
 CPPCUDA_HOST_DEVICE State<A> cell(A g0, A g1, A g2, A cx) {
   using std::tanh;
-  const A cy = cx + elu(g2) * Sigmoid<A>(g0).value;
-  return {tanh(cy) * Sigmoid<A>(g1).value, cy};
+  const A cy = cx + elu(g2) * Logistic<A>(g0).value;
+  return {tanh(cy) * Logistic<A>(g1).value, cy};
 }
 
 template <class A>
@@ -49,7 +47,7 @@ struct Gradients {
 template <bool HY, bool CY, class A>
 CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
   using std::tanh;
-  const Sigmoid<A> i(g0), o(g1);
+  const Logistic<A> i(g0), o(g1);
   const A c = elu(g2), t = tanh(cx + c * i.value);
   A by_cy = CY ? grad_cy : A(0);
   if (HY) by_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));

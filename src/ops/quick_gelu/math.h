@@ -1,7 +1,6 @@
 #pragma once
 
-#include "core/host_device.h"
-#include "ops/sigmoid/math.h"
+#include "core/logistic.h"
 
 namespace cppcuda::ops::quick_gelu {
 
@@ -11,7 +10,7 @@ constexpr double slope = 1.702;
 struct ForwardMath {
   template <class A>
   CPPCUDA_HOST_DEVICE A operator()(A x) const {
-    return x * sigmoid::ForwardMath()(A(slope) * x);
+    return x * core::logistic(A(slope) * x);
   }
 };
 
@@ -19,7 +18,7 @@ struct BackwardMath {
   // With s = sigmoid(slope x): grad (s + slope x s (1 - s)). The last product goes to 0 before x may become large.
   template <class A>
   CPPCUDA_HOST_DEVICE A operator()(A grad, A x) const {
-    const sigmoid::Sigmoid<A> s(A(slope) * x);
+    const core::Logistic<A> s(A(slope) * x);
     return grad * (s.value + A(slope) * (x * s.slope()));
   }
 };
