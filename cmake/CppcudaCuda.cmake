@@ -4,8 +4,8 @@
 #      of CppcudaTorch.cmake
 # Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled and CMAKE_CUDA_ARCHITECTURES set
 
-# 7.5 to 12.0 as machine code, and PTX of the last for what comes after it.
-set(CPPCUDA_RELEASE_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;120")
+# What a release is built for: machine code for each, and PTX of the last for what comes after it.
+set(CPPCUDA_RELEASE_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;110-real;120")
 
 # "8.0 9.0+PTX" or "8.0;9.0+PTX" (torch's form) -> "80-real;90" (CMake's form)
 function(cppcuda_translate_arch_list text out)

@@ -24,7 +24,9 @@ TORCH = Path(torch.__file__).parent
 RELEASE = torch.__version__.split("+")[0]
 CUDA = torch.version.cuda
 MAJOR = CUDA.split(".")[0] if CUDA else ""
-RELEASE_ARCHITECTURES = "75-real;80-real;86-real;89-real;90-real;100-real;120"
+(RELEASE_ARCHITECTURES,) = re.findall(
+    r'set\(CPPCUDA_RELEASE_ARCHITECTURES "(.*)"\)', (ROOT / "cmake/CppcudaCuda.cmake").read_text()
+)
 
 
 def nvcc_of_this_torch() -> str:
