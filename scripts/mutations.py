@@ -1,0 +1,326 @@
+"""Mistakes that the tests must notice, for scripts/mutate: what each replaces, and the smallest tests that must fail.
+
+Tests are those of a file of python/tests, with the keywords of pytest's -k; or those of cpp_tests ("unit") and of the
+CUDA kernels in the emulator ("simt"), with a filter of GoogleTest.
+"""
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    name: str
+    file: str
+    text: str  # in the file exactly once
+    replacement: str
+    tests: str
+
+
+MUTATIONS = [
+    # ---------------------------------------------------------------- core
+    Mutation(
+        "core.node_keeps_its_outputs",
+        "src/core/autograd.h",
+        "    for (SavedVariable& v : outputs_) v.reset_data();\n",
+        "",
+        "pytest test_autograd.py test_backward_frees_what_was_saved and sigmoid",
+    ),
+    Mutation(
+        "core.outputs_saved_before_their_tangents",
+        "src/core/autograd.h",
+        """\
+    set_forward_gradients(inputs, outputs, args...);
+    // After its forward gradient is set: else forward over reverse loses a term.
+    if (node) node->save_outputs(outputs);
+""",
+        """\
+    if (node) node->save_outputs(outputs);
+    set_forward_gradients(inputs, outputs, args...);
+""",
+        "pytest test_autograd.py test_gradgradcheck and sigmoid",
+    ),
+    Mutation(
+        "core.accumulate_loses_a_term",
+        "src/core/autograd.h",
+        "sum = sum.defined() ? sum + term : term;",
+        "sum = term;",
+        "pytest test_autograd.py test_gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "core.vmap_moves_by_a_swap",
+        "src/core/vmap.cpp",
+        "value.movedim(*dim, 0)",
+        "value.transpose(*dim, 0)",
+        "pytest test_func.py test_vmap_in_dims_and_out_dims and trilinear",
+    ),
+    Mutation(
+        "core.vmap_copies_what_has_no_batch",
+        "src/core/vmap.cpp",
+        "return value.unsqueeze(0).expand_symint(sizes);",
+        "return value.unsqueeze(0).expand_symint(sizes).contiguous();",
+        "pytest test_func.py test_vmap_copies_nothing",
+    ),
+    Mutation(
+        "core.vmap_unfolds_the_wrong_way",
+        "src/core/vmap.h",
+        "t.unflatten_symint(0, {batch, inner})",
+        "t.unflatten_symint(0, {inner, batch})",
+        "pytest test_func.py test_vmap_of_every_sample and trilinear",
+    ),
+    Mutation(
+        "core.version_is_not_bumped",
+        "src/core/pointwise_define.h",
+        "    torch::autograd::increment_version(written(tensors...));\n",
+        "",
+        "pytest test_elementwise.py test_versions",
+    ),
+    Mutation(
+        "core.overlap_is_never_found",
+        "src/core/pointwise.cpp",
+        "return distances.contains(0);",
+        "return false;",
+        "pytest test_elementwise.py test_overlaps",
+    ),
+    Mutation(
+        "core.memory_ends_an_element_early",
+        "src/core/pointwise.cpp",
+        "return begin(t) + (last + 1) * t.element_size();",
+        "return begin(t) + last * t.element_size();",
+        "pytest test_elementwise.py test_overlaps",
+    ),
+    Mutation(
+        "core.shapes_may_differ",
+        "src/core/pointwise.cpp",
+        "    check.same_shape(name(i), t, name(0), first);\n",
+        "",
+        "pytest test_errors.py test_message",
+    ),
+    Mutation(
+        "core.second_derivative_in_16_bits",
+        "src/core/pointwise_autograd.h",
+        "(in_opmath(direction) * in_opmath(g) * SlopeOfSlope(in_opmath(s)))",
+        "(direction * g * SlopeOfSlope(s))",
+        "pytest test_elementwise.py test_second_derivatives_of_16_bits_do_not_overflow",
+    ),
+    Mutation(
+        "core.unaligned_memory_is_streamed",
+        "src/core/pointwise_cpu_loop.h",
+        "    stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;\n",
+        "",
+        "pytest test_elementwise.py test_memory_that_is_not_aligned_to_its_elements",
+    ),
+    Mutation(
+        "core.strided_loop_reads_its_first_piece_again",
+        "src/core/pointwise_cpu_loop.h",
+        "data[input + 1] + begin * step;",
+        "data[input + 1];",
+        "pytest test_cpu_kernels.py test_bits_do_not_depend_on_the_place",
+    ),
+    Mutation(
+        "core.last_vector_is_one_too_long",
+        "src/core/vec.h",
+        "  if (i < n) f(i, n - i);\n",
+        "  if (i < n) f(i, n - i + 1);\n",
+        "pytest test_autograd.py test_gradients_against_float64 and trilinear",
+    ),
+    Mutation(
+        "core.meta_forgets_strides",
+        "src/core/output.cpp",
+        "return at::empty_like(output.strides_of, output.options);",
+        "return at::empty_symint(output.strides_of.sym_sizes(), output.options);",
+        "pytest test_meta.py test_meta_is_real and sigmoid",
+    ),
+    Mutation(
+        "core.cuda_tail_is_one_too_long",
+        "src/core/pointwise_kernel.cuh",
+        "if (blockIdx.x == 0 && last < p.count)",
+        "if (blockIdx.x == 0 && last <= p.count)",
+        "simt CudaElementwise/0.AnySizeAndOffset",
+    ),
+    # ---------------------------------------------------------------- sigmoid, quick_gelu
+    Mutation(
+        "sigmoid.slope_of_slope",
+        "src/ops/sigmoid/autograd.cpp",
+        "return 1 - 2 * y;",
+        "return 1 - y;",
+        "pytest test_autograd.py test_gradgradcheck and sigmoid",
+    ),
+    Mutation(
+        "quick_gelu.slope_of_slope",
+        "src/ops/quick_gelu/autograd.cpp",
+        "slope * (2 * both +",
+        "slope * (both +",
+        "pytest test_autograd.py test_gradgradcheck and quick_gelu",
+    ),
+    # ---------------------------------------------------------------- trilinear
+    Mutation(
+        "trilinear.mask_is_ignored",
+        "src/ops/trilinear/autograd.cpp",
+        "p, core::list(need)));",
+        "p, c10::List<bool>({true, true})));",
+        "pytest test_autograd.py test_each_gradient_alone and trilinear",
+    ),
+    Mutation(
+        "trilinear.saved_tensor_is_missing",
+        "src/ops/trilinear/autograd.cpp",
+        "/*points*/ {.inputs = grad | feats | points},",
+        "/*points*/ {.inputs = grad | points},",
+        "pytest test_autograd.py test_each_gradient_alone and trilinear",
+    ),
+    Mutation(
+        "trilinear.second_derivative_lacks_a_term",
+        "src/ops/trilinear/autograd.cpp",
+        "b1 * by01 + b2 * by02",
+        "b1 * by01",
+        "pytest test_autograd.py test_gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "trilinear.tangent_of_backward_lacks_a_term",
+        "src/ops/trilinear/autograd.cpp",
+        "      if (mask[0]) core::accumulate(dx, spread(weights_along(p, tp), g));\n",
+        "",
+        "pytest test_autograd.py test_gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "trilinear.autocast_rule_does_nothing",
+        "src/ops/trilinear/autocast.cpp",
+        "core::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points",
+        "points",
+        "pytest test_autocast.py trilinear",
+    ),
+    Mutation(
+        "trilinear.padding_lanes_read_a_value",
+        "src/ops/trilinear/cpu_kernel.cpp",
+        "at < values ? at % features : features;",
+        "at < values ? at % features : 0;",
+        "pytest test_cpu_kernels.py features",
+    ),
+    Mutation(
+        "trilinear.one_corner_too_few",
+        "src/ops/trilinear/kernel.cuh",
+        "for (int c = 0; c < 8; ++c) sum += voxel.weight(c)",
+        "for (int c = 0; c < 7; ++c) sum += voxel.weight(c)",
+        "simt All/CudaTrilinear.AnyNumberOfFeatures/*",
+    ),
+    Mutation(
+        "trilinear.warp_barrier_is_missing",
+        "src/ops/trilinear/row_kernel.cuh",
+        "    __syncwarp();  // all have used the rows before\n",
+        "",
+        "simt All/CudaTrilinear.AnyNumberOfRows/*",
+    ),
+    Mutation(
+        "trilinear.block_barrier_is_missing",
+        "src/ops/trilinear/staged_kernel.cuh",
+        "    __syncthreads();\n    feats.template store_first<V>(p.out + first * p.features, rows);\n",
+        "    feats.template store_first<V>(p.out + first * p.features, rows);\n",
+        "simt All/CudaTrilinear.AnyNumberOfFeatures/*",
+    ),
+    # ---------------------------------------------------------------- upsample_bilinear2d
+    Mutation(
+        "upsample.scales_are_one",
+        "src/ops/upsample_bilinear2d/autograd.cpp",
+        "std::get<Order::scale_h>(a), std::get<Order::scale_w>(a)",
+        "std::get<Order::scale_h>(a), std::get<Order::scale_h>(a)",
+        "pytest test_upsample_bilinear2d.py test_gradient_of_scales_against_plain_torch",
+    ),
+    Mutation(
+        "upsample.exact_pixels_are_halved",
+        "src/ops/upsample_bilinear2d/cpu_tables.h",
+        """\
+      lower_weight_.push_back(tap.lower_weight);
+      upper_weight_.push_back(tap.upper_weight);
+""",
+        """\
+      const bool exact = tap.lower == tap.upper;
+      lower_weight_.push_back(exact ? A(0.5) : tap.lower_weight);
+      upper_weight_.push_back(exact ? A(0.5) : tap.upper_weight);
+""",
+        "pytest test_upsample_bilinear2d.py test_pixels_that_are_met_exactly_are_copied_bit_by_bit",
+    ),
+    Mutation(
+        "upsample.placeholders_add_a_positive_zero",
+        "src/ops/upsample_bilinear2d/cpu_tables.h",
+        "weights_.resize(most_ * stride_, A(-0.0));",
+        "weights_.resize(most_ * stride_, A(0));",
+        "pytest test_upsample_bilinear2d.py test_gradients_keep_the_sign_of_zero",
+    ),
+    Mutation(
+        "upsample.row_of_another_plane",
+        "src/ops/upsample_bilinear2d/cpu.cpp",
+        "const int64_t wanted = plane * p_.y.in + y;",
+        "const int64_t wanted = y;",
+        "pytest test_upsample_bilinear2d.py test_onnxruntime_of_size",
+    ),
+    Mutation(
+        "upsample.memory_format_is_lost",
+        "src/ops/upsample_bilinear2d/shape.h",
+        "return {sizes, tensor.options().memory_format(memory_format_of(tensor))};",
+        "return {sizes, tensor.options()};",
+        "pytest test_meta.py test_fake_is_real and upsample",
+    ),
+    Mutation(
+        "upsample.barrier_of_a_tile_is_missing",
+        "src/ops/upsample_bilinear2d/tile_kernel.cuh",
+        "    __syncthreads();  // all have used the row before\n",
+        "",
+        "simt *CudaUpsample.ManyPixels/*",
+    ),
+    # ---------------------------------------------------------------- lltm_cell
+    Mutation(
+        "lltm_cell.hessian_lacks_a_term",
+        "src/ops/lltm_cell/autograd.cpp",
+        "h1 = by_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);",
+        "h1 = by_hy * (p.dt * cy * p.dO);",
+        "pytest test_autograd.py test_gradgradcheck and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.tangent_of_backward_lacks_a_term",
+        "src/ops/lltm_cell/autograd.cpp",
+        "    if (of_cx.defined() && mask[4]) core::accumulate(dc, of_cx);\n",
+        "",
+        "pytest test_autograd.py test_gradgradcheck and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.too_much_is_saved",
+        "src/ops/lltm_cell/autograd.cpp",
+        "/*weight*/ {.inputs = input | hx | cx, .outputs = gates},",
+        "/*weight*/ {.inputs = input | weight | hx | cx, .outputs = gates},",
+        "pytest test_autograd.py test_only_what_is_needed_is_saved and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.last_gate_is_not_written",
+        "src/ops/lltm_cell/cpu_kernel.cpp",
+        "for (; gate < end; ++gate) gates_tile<M, 1>(p, row, gate);",
+        "for (; gate < end - 1; ++gate) gates_tile<M, 1>(p, row, gate);",
+        "pytest test_values.py test_against_float64 and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.bias_of_the_first_group_only",
+        "src/ops/lltm_cell/gemm.cpp",
+        "} else if (is_shared(weight) && is_shared(bias)) {",
+        "} else if (is_shared(weight)) {",
+        "pytest test_func.py test_vmap_in_dims_and_out_dims and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.state_is_cast_down",
+        "src/ops/lltm_cell/autocast.cpp",
+        "core::is_16bit(cx.scalar_type()) ? cx.to(at::kFloat) : cx",
+        "low(cx)",
+        "pytest test_autocast.py test_dtypes and lltm_cell",
+    ),
+    Mutation(
+        "lltm_cell.block_barrier_is_missing",
+        "src/ops/lltm_cell/small_kernel.cuh",
+        "  small_gate_gradients(p, d_gates);\n  __syncthreads();\n",
+        "  small_gate_gradients(p, d_gates);\n",
+        "simt All/CudaLltmCell.AllGradients/*",
+    ),
+    # ---------------------------------------------------------------- Python
+    Mutation(
+        "distributed.mask_is_ignored",
+        "python/cppcuda/distributed.py",
+        "[sharded(o, Partial()) if c else Replicate() for o, c in zip(outputs, computed, strict=True)]",
+        "[sharded(o, Partial()) for o in outputs]",
+        "pytest test_distributed.py test_every_placement and trilinear",
+    ),
+]
