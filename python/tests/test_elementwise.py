@@ -336,6 +336,8 @@ def test_overlaps(entry: OpEntry) -> None:
     overlapping = [
         (flat[1:], flat[:-1]),
         (flat[:-1], flat[1:]),
+        (flat[:10], flat[9:19]),
+        (flat[9:19], flat[:10]),
         (flat[:10:2], flat[2:12:2]),
         (square, square.t()),
         (square[:, 1:], square[:, :-1]),

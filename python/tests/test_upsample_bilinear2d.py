@@ -398,6 +398,9 @@ def test_gradients_keep_the_sign_of_zero(format: torch.memory_format) -> None:
     expected = torch.zeros(2, 3, 8, 20)
     expected[..., ::4, ::4] = -0.0
     assert torch.equal(bits(backward(grad, (8, 20), "asymmetric")), bits(expected))
+    # Pixels at the edges have fewer readers than the others.
+    grad = torch.full((2, 3, 8, 20), -0.0).contiguous(memory_format=format)
+    assert torch.equal(bits(backward(grad, (2, 5), "half_pixel")), bits(torch.full((2, 3, 2, 5), -0.0)))
 
 
 def test_nan_goes_to_its_readers_only() -> None:
