@@ -192,7 +192,7 @@ MUTATIONS = [
         "src/ops/trilinear/cpu_kernel.cpp",
         "at < values ? at % features : features;",
         "at < values ? at % features : 0;",
-        "pytest test_cpu_kernels.py features",
+        "pytest test_cpu_kernels.py test_an_infinite_gradient_reaches_the_axes_that_it_must",
     ),
     Mutation(
         "trilinear.one_corner_too_few",
@@ -256,7 +256,7 @@ MUTATIONS = [
         "src/ops/upsample_bilinear2d/shape.h",
         "return {sizes, tensor.options().memory_format(memory_format_of(tensor))};",
         "return {sizes, tensor.options()};",
-        "pytest test_meta.py test_fake_is_real and upsample",
+        "pytest test_upsample_bilinear2d.py test_formats_are_kept",
     ),
     Mutation(
         "upsample.barrier_of_a_tile_is_missing",
