@@ -64,7 +64,7 @@ class Build(NamedTuple):
         for command in commands:
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode != 0:
-                return run.stdout + run.stderr
+                return run.stdout + run.stderr or f"{command[0]} ended with {run.returncode}"
         return None
 
     def digest(self, runner: str) -> str:

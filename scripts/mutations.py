@@ -46,6 +46,22 @@ MUTATIONS = [
         "pytest test_autograd.py test_gradgradcheck and trilinear",
     ),
     Mutation(
+        "core.autocast_reaches_formulas",
+        "src/core/autograd.h",
+        """\
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  Inputs<Formula> gradients""",
+        "  Inputs<Formula> gradients",
+        "pytest test_autocast.py test_derivatives_inside_autocast",
+    ),
+    Mutation(
+        "core.compiled_autograd_forgets_outputs",
+        "src/core/autograd.h",
+        "    for (const SavedVariable& v : outputs_) args.collect(v, /*is_output=*/true);\n",
+        "",
+        "pytest test_compile.py test_compiled_autograd_is_eager and sigmoid",
+    ),
+    Mutation(
         "core.vmap_moves_by_a_swap",
         "src/core/vmap.cpp",
         "value.movedim(*dim, 0)",
@@ -179,6 +195,13 @@ MUTATIONS = [
         "      if (mask[0]) core::accumulate(dx, spread(weights_along(p, tp), g));\n",
         "",
         "pytest test_autograd.py test_gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "trilinear.dtypes_may_differ",
+        "src/ops/trilinear/shape.h",
+        '    check.same_dtype("feats", *feats, "grad", grad);\n',
+        "",
+        "pytest test_errors.py test_message and trilinear",
     ),
     Mutation(
         "trilinear.autocast_rule_does_nothing",
