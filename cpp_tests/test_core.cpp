@@ -11,6 +11,7 @@
 #include "core/width.h"
 #include "testing.h"
 
+#include <ATen/autocast_mode.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <limits>
@@ -333,6 +334,42 @@ TEST(AutogradKernel, KeepsArgumentsPassedByValue) {
   const Tensor dual = at::_make_dual(at::ones({3}), at::ones({3}), static_cast<int64_t>(level));
   const auto [primal, tangent] = at::_unpack_dual(Times::call(dual, by + "3"), static_cast<int64_t>(level));
   EXPECT_TRUE(at::equal(tangent, at::full({3}, 3.)));
+  torch::autograd::ForwardADLevel::release_idx(level);
+}
+
+// With a formula whose product autocast would take in 16 bits.
+using ByProduct = core::Op<"core_test::by_product", Tensor(const Tensor& input)>;
+
+struct ByProductFormula {
+  using Op = ByProduct;
+  static constexpr std::array<core::Reads, 1> reads{};
+  static Tensor twice(const Tensor& t) { return at::mm(t.unsqueeze(1), at::full({1, 1}, 2, t.options())).squeeze(1); }
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ByProductFormula>&,
+                                   const std::array<bool, 1>&) {
+    return {twice(grads[0])};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ByProductFormula>&) {
+    return {twice(tangents[0])};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(core_test, m) {
+  core::define<ByProduct, twice_shape>(m, "by_product(Tensor input) -> Tensor");
+  m.impl(ByProduct::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(twice)));
+  m.impl(ByProduct::name, torch::dispatch(c10::DispatchKey::Autograd, core::autograd<ByProductFormula>()));
+}
+
+TEST(AutogradKernel, FormulasRunWithoutAutocast) {
+  const Tensor x = at::ones({3}).requires_grad_(), direction = at::full({3}, 1.001);  // 16 bits have no such number
+  const Tensor expected = direction * 2;
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  ByProduct::call(x).backward(direction);
+  const Tensor dual = at::_make_dual(at::ones({3}), direction, static_cast<int64_t>(level));
+  const auto [primal, tangent] = at::_unpack_dual(ByProduct::call(dual), static_cast<int64_t>(level));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_TRUE(at::equal(x.grad(), expected));
+  EXPECT_TRUE(at::equal(tangent, expected));
   torch::autograd::ForwardADLevel::release_idx(level);
 }
 

@@ -52,7 +52,7 @@ MUTATIONS = [
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Inputs<Formula> gradients""",
         "  Inputs<Formula> gradients",
-        "pytest test_autocast.py test_derivatives_inside_autocast",
+        "unit AutogradKernel.FormulasRunWithoutAutocast",
     ),
     Mutation(
         "core.compiled_autograd_forgets_outputs",
