@@ -3,7 +3,7 @@
 #
 #   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)
 #   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
-#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in the README; choose_cuda says what holds without them
+#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in docs/cpp.md; choose_cuda says what holds without them
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,4 +1,4 @@
-"""The README's examples run as they stand."""
+"""The examples of the README and of docs/ run as they stand."""
 
 import os
 import re
@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README, *DOCS = ((ROOT / name).read_text() for name in ("README.md", "docs/python.md", "docs/cpp.md"))
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    text = "\n".join([README, *DOCS])
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=["call", "operators", "export", "onnx", "dtensor"])
+@pytest.mark.parametrize("code", blocks("python"), ids=["call", "export", "operators", "onnx", "dtensor"])
 def test_python(code: str, tmp_path: Path) -> None:
     # As torchrun --nproc-per-node 1 sets it, with a port that is free.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -68,3 +70,18 @@ def test_links_work_elsewhere() -> None:
     # Package indexes show the file too.
     targets = re.findall(r"\]\(([^)]+)\)", README)
     assert [t for t in targets if not t.startswith("https://")] == []
+
+
+def test_links_of_docs_lead_to_files() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            file, _, heading = target.partition("#")
+            assert target.startswith("https://") or (page.parent / file).exists(), f"{page.name}: {target}"
+            if heading and file.endswith(".md"):
+                headings = re.findall(r"^#+ (.*)$", (page.parent / file).read_text(), flags=re.MULTILINE)
+                assert heading in [h.lower().replace(" ", "-") for h in headings], f"{page.name}: {target}"
+
+
+def test_readme_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150 and max(map(len, lines)) <= 120
