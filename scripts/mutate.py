@@ -68,7 +68,7 @@ class Build(NamedTuple):
         return None
 
     def digest(self, runner: str) -> str:
-        """Of what the runner's tests load."""
+        """The hash of the files that the runner's tests load."""
         result = hashlib.sha256()
         for name in RUNNERS[runner].loaded:
             path = self.folder / name

@@ -310,7 +310,7 @@ def ninja(folder: Path, *arguments: str) -> str:
 
 
 def optimised(folder: Path) -> set[tuple[bool, bool]]:
-    """Of all files: whether it is one of cppcuda, and whether it is compiled with optimisation."""
+    """For each compiled file, whether it is one of cppcuda and whether it is optimised."""
     commands = json.loads((folder / "compile_commands.json").read_text())
     assert len(commands) > 30
     flags = [(c["file"].startswith(f"{ROOT}/src"), c["command"].split()) for c in commands]
@@ -347,7 +347,7 @@ def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> Non
     file.write_text(text.replace("LANGUAGES CXX", "LANGUAGES CXX CUDA"))
     named = f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_ARCHITECTURES=86"
     assert part(TORCH, *named, gpus="9.0").cuda.endswith("; architectures 86)")
-    # Of a CUDA that is not torch's: cppcuda has no other nvcc then.
+    # This nvcc belongs to another CUDA version than torch, and cppcuda then has no other one.
     other = look_alike(tmp_path / "other", f"{RELEASE}+cu991", "99.1", with_cuda_libraries=True)
     off = part(other, *named, CUDACXX=str(fake_nvcc(tmp_path, "99.1"))).cuda
     assert off.startswith(
