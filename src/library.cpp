@@ -1,4 +1,4 @@
-// What belongs to the library as a whole and to no op.
+// The parts of the library that belong to no operator.
 
 #include <cppcuda/cppcuda.h>
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a GPU has one instruction for. Subnormal numbers count as 0. (PTX ISA, ex2 and rcp.)
+// Functions that are one instruction of a GPU. Subnormal numbers count as 0. (PTX ISA, ex2 and rcp.)
 
 namespace cppcuda::core {
 

@@ -98,7 +98,7 @@ using Outputs = std::array<Tensor, TraitsOf<Formula>::outputs>;
 template <class Formula>
 using Need = std::array<bool, TraitsOf<Formula>::inputs>;
 
-// What a formula sees of the forward call: in vjp what `reads` asked for, in jvp everything.
+// The part of the forward call that a formula sees: in vjp the tensors that `reads` names, in jvp all.
 template <class Formula>
 struct Saved {
   Inputs<Formula> inputs;

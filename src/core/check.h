@@ -21,22 +21,22 @@ class Checker {
  public:
   explicit Checker(const char* op) : op_(op) {}
 
-  // Defined, strided, and of dtype float64, float32, float16 or bfloat16.
+  // Each of these throws unless its condition holds. Here: defined, strided, and of a floating dtype up to 64 bits, no float8.
   void floating(const char* argument, const Tensor& t) const;
 
-  // Of the same device as another argument.
+  // `t` is on the same device as `as`.
   void same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Of the sizes of another argument.
+  // `t` has the sizes of `as`.
   void same_shape(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Of the dtype of another argument.
+  // `t` has the dtype of `as`.
   void same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Of the dtype of another argument, or float32 when that one has 16 bits.
+  // `t` has the dtype of `as`, or is float32 when that has 16 bits.
   void same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
 
-  // Sizes against a pattern.
+  // The sizes of `t` match the pattern.
   void shape(const char* argument, const Tensor& t, const Pattern& pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What formulas of 16-bit elements are computed with.
+// The type that formulas of 16-bit elements compute with.
 
 #include <type_traits>
 
@@ -10,8 +10,8 @@
 
 namespace cppcuda::core {
 
-// A float whose exp and quotients are the GPU's own instructions, without the steps and the branch that give the last
-// bits of a float: otherwise instructions bound 16 bits, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of it, a
+// A float whose exp and quotients are single instructions of the GPU, without the further steps that make all bits of a
+// float right. With those, instructions would bound 16-bit kernels, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of it, a
 // quotient by 2^-22; either is 0 where it would be subnormal.
 struct Coarse {
   float value;

@@ -29,7 +29,7 @@ struct MetaKernel<Op<Name, R(Args...)>, Shape> {
 // kernels for.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// The schema of TheOp, under whose name kernels are registered: of another op, if the schema has a different one.
+// Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
 template <class TheOp>
 void define_schema(torch::Library& library, const char* schema, const std::vector<at::Tag>& tags) {
   const std::string_view name(TheOp::name), text(schema);

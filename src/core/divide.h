@@ -6,7 +6,7 @@
 
 namespace cppcuda::core {
 
-// The smallest multiple of `divisor` that is not less than a, and how many times it that is. a is not negative.
+// a / divisor rounded up, and a rounded up to a multiple of divisor. a is not negative.
 template <class T>
 CPPCUDA_HOST_DEVICE constexpr T ceil_div(T a, T divisor) {
   return (a + divisor - 1) / divisor;
@@ -20,12 +20,12 @@ struct Division {
   int64_t quotient, remainder;
 };
 
-// A number that others are divided by: by a multiplication. On a GPU a division of 32 bits takes 20 instructions, one of 64
-// calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers using multiplication", 1994.)
+// A divisor that is known ahead, so that division becomes multiplication and shift. On a GPU a 32-bit division takes 20
+// instructions, and a 64-bit one calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers using multiplication", 1994.)
 class Divisor {
  public:
   Divisor() : Divisor(1) {}
-  // 0: for nothing to divide.
+  // A divisor of 0 is allowed but must not be used.
   Divisor(int64_t value) : value_(value) {
     if (value == 0) return;
     while (uint64_t{1} << shift_ < static_cast<uint64_t>(value)) ++shift_;

@@ -2,8 +2,8 @@
 
 // CPU kernels are compiled once per capability of the processor, as torch's own are, and chosen when the program runs.
 // A file named cpu_kernel.cpp is compiled for each: it holds loops over raw pointers, as explicit instantiations of
-// templates over Isa. What a launcher needs of torch (parallel_for, tensors) stays outside: an inline function of torch's
-// that were compiled there with AVX-512 might be the copy that the linker keeps for everyone.
+// templates over Isa. It calls no inline function of torch, because the linker may keep the AVX-512 copy of it for the
+// whole program.
 
 #include <type_traits>
 

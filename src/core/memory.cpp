@@ -27,7 +27,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   return number;
 }
 
-// Of the last level that one processor sees. (sysconf may give the sum over all processors of the machine.)
+// The size of the last cache level of one processor. (sysconf may return the sum over all processors of the machine.)
 int64_t cache_bytes() {
   int64_t kibibytes = 0;
   for (int level = 0; level < 5; ++level) {
@@ -41,7 +41,7 @@ int64_t cache_bytes() {
 
 void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 #if defined(__linux__)
-  // Larger blocks malloc never takes from memory that it has: their pages are new ones.
+  // glibc maps blocks of this size anew, so their pages are fresh.
   constexpr size_t least = size_t{32} << 20;
   static const bool wanted = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
   // Meta kernels allocate too, by symbolic sizes.
@@ -49,7 +49,7 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   char* const data = static_cast<char*>(t.mutable_data_ptr());
   const uintptr_t into_page = reinterpret_cast<uintptr_t>(data) % page;
-  // Without success there are small pages.
+  // Best effort: on failure the pages are small.
   madvise(data - into_page, t.nbytes() + into_page, MADV_HUGEPAGE);
 #endif
 }

@@ -17,8 +17,8 @@ struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
 
-// Value n as a number to compute with. Of two bfloat16 in a register each is one instruction away from a float: a shift, or
-// a mask, where the compiler first moves the upper one down.
+// Value n as a number to compute with. One instruction converts each half of a pair of bfloat16 to float: a shift or a mask.
+// The compiler would first move the upper half down.
 template <class A, class T, int N>
 __device__ A widen(const Pack<T, N>& pack, int n) {
   if constexpr (std::is_same_v<T, c10::BFloat16> && N % 2 == 0) {
@@ -34,7 +34,7 @@ __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
-// Of global memory that no other thread reads: it need not stay in a cache.
+// For global memory that no other thread reads, so that it need not stay in a cache.
 template <int N, class T>
 __device__ Pack<T, N> load_once(const T* from) {
   if constexpr (sizeof(Pack<T, N>) == 16) {

@@ -61,7 +61,7 @@ struct Pointwise<TheOp, Tensor(Tensors...)> {
 // An op that writes to its last argument: sigmoid_(self), sigmoid.out(input, out).
 template <class TheOp, class... Tensors>
 struct Pointwise<TheOp, void(Tensors...)> {
-  // What can be told without memory.
+  // The checks that need no memory.
   static void check(Tensors... tensors) {
     check_pointwise(TheOp::schema(), {tensors...});
     check_writable(TheOp::schema(), {tensors...});

@@ -32,11 +32,11 @@ void define_pointwise(torch::Library& library, const char* schema) {
                torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN((PointwiseVmap<TheOp>::Kernel::run))));
 }
 
-// Throws because `lost`, which needs a gradient, is an argument of an op that writes to another one.
+// Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
 [[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
 
-// The kernels of an op that writes to its last argument what Functional returns for the first one. It is for inference:
-// it takes part in no gradient, so a call that would lose one is an error.
+// The kernels of the in-place and out= variants of Functional, which write to their last argument. They are for inference
+// and take part in no gradient, so a call that would lose one is an error.
 template <class TheOp, class Functional, class Type = typename TheOp::Type>
 struct WritingKernels;
 
@@ -78,7 +78,7 @@ struct WritingKernels<TheOp, Functional, void(Tensors...)> {
     TheOp::call(level.unwrap(tensors, batch)...);
   }
 
-  // Of a tensor that is a view with the negative bit, whose memory holds other values.
+  // For a view with the negative bit, whose memory holds the negated values.
   static void negative(Tensors... tensors) {
     Pointwise<TheOp>::check(tensors...);
     written(tensors...).copy_(Functional::call(std::get<0>(std::tie(tensors...))));

@@ -45,7 +45,7 @@ __device__ void pointwise_packs(const DenseParams<T, sizeof...(I)>& p, std::inde
       store(p.out + pack * N, out);
     }
   }
-  // What no pack holds, fewer than N.
+  // The rest, fewer than N elements.
   const int64_t last = packs * N + threadIdx.x;
   if (blockIdx.x == 0 && last < p.count) p.out[last] = pointwise_value<Math, T>(p.in[I][last]...);
 }

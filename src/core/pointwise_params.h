@@ -1,6 +1,6 @@
 #pragma once
 
-// What the CUDA kernels of elementwise operators get.
+// The arguments of the CUDA kernels of elementwise operators.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ struct DenseParams {
   int64_t count;
 };
 
-constexpr int pointwise_max_dims = 16;  // after dims that can be merged were
+constexpr int pointwise_max_dims = 16;  // after merging
 
 template <class T, int Inputs>
 struct StridedParams {

@@ -63,8 +63,7 @@ struct Native<double> {
   using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
 };
 
-// Coarse: all that is computed with it comes of 16 bits and will be rounded to 16, so that functions may take less
-// trouble.
+// Coarse: inputs and outputs have 16 bits, so exp and tanh of reduced accuracy are enough.
 template <class A, bool Coarse = false>
 struct Vec {
   static constexpr int lanes = register_bytes / sizeof(A);
@@ -157,7 +156,7 @@ struct Vec {
     return load(p);
   }
 
-  // Of every step-th value.
+  // Loads every step-th value.
   template <class T>
   CPPCUDA_INLINE static Vec load(const T* p, int64_t step, int64_t n) {
     alignas(register_bytes) unsigned char memory[lanes * sizeof(T)] = {};
@@ -197,10 +196,10 @@ struct Vec {
     store(p);
   }
 
-  // Past the caches; p is a multiple of streamed<T> bytes. Without such a store, a plain one.
+  // Non-temporal stores, to addresses that are multiples of streamed<T> bytes. Processors without them take plain stores.
   template <class T>
   static constexpr int streamed = lanes * sizeof(T);
-  // Of rows of n values that lie behind one another.
+  // For contiguous rows of n values.
   template <class T>
   CPPCUDA_INLINE static bool can_stream(const T* p, int64_t n) {
     return reinterpret_cast<uintptr_t>(p) % streamed<T> == 0 && n % lanes == 0;
@@ -332,7 +331,7 @@ struct Vec {
   }
 #endif
 
-  // n: vectors that are there; the others count as zeros.
+  // n: the number of valid vectors; the rest are treated as zeros.
   template <int group, int n>
   CPPCUDA_INLINE static void add_halves(Vec* vectors) {
     if constexpr (group > 1) {
@@ -449,12 +448,12 @@ struct Vec {
 #endif
 };
 
-// Asks for memory that is read later. In one go: spread over other work the requests come back later.
+// Prefetches memory that is read later, all at once: requests spread over other work would come back later.
 CPPCUDA_INLINE void prefetch(const void* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
 }
 
-// f(i, count) for each register full of n values, count of which are there.
+// f(i, count) for each register of n values; `count` values of it are valid.
 template <class V, class F>
 CPPCUDA_INLINE void for_vectors(int64_t n, F f) {
   int64_t i = 0;

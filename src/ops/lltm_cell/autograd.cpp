@@ -29,7 +29,7 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// Of the kind of `like` too, if that is a DTensor, say.
+// new_zeros keeps the tensor subclass of `like`, such as DTensor.
 Tensor zeros(c10::SymIntArrayRef sizes, const Tensor& like) { return like.new_zeros_symint(sizes); }
 
 // The sizes of t, its last dim replaced.

@@ -43,7 +43,7 @@ struct Gradients {
   A g0, g1, g2, cx;
 };
 
-// A gradient that is not there takes its terms along: they are not 0 times something that may be infinite.
+// The terms of an absent gradient are skipped, because 0 times an infinite value would be NaN.
 template <bool HY, bool CY, class A>
 CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
   using std::tanh;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a kernel gets, on CPU and on CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...], are
+// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...], are
 // core's batches of rows.
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct BackwardParams {
   int64_t size;
 };
 
-// Of a cell without groups.
+// The sizes of a cell without groups.
 struct CellSizes {
   int64_t rows, inputs, size;
 

@@ -22,7 +22,7 @@ struct Loops {
     return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
   }
 
-  // Asks for the features of a row that comes later, of those that lie behind one another.
+  // Prefetches the features of a later row. Rows are contiguous.
   CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
     const int64_t bytes = 8 * features * sizeof(T);
     const int64_t ahead = bytes > core::prefetch_bytes ? bytes : core::prefetch_bytes;
@@ -34,7 +34,7 @@ struct Loops {
     Stream ? v.stream(to) : v.store(to, n);
   }
 
-  // A corner in each lane: of the 8 F values of a row, where they are taken as one.
+  // One corner per lane, for the 8 F values of a row as one vector.
   struct Corners {
     typename V::Mask far[3];
     CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
@@ -62,7 +62,7 @@ struct Loops {
     }
   };
 
-  // Of so few features that one register takes `count` corners of a row.
+  // Fast path: `count` corners of a row fit into one register.
   template <int count>
   CPPCUDA_FLATTEN static void forward_few(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features;
@@ -145,7 +145,7 @@ struct Loops {
     }
   }
 
-  // Of fewer features than a register has lanes: the 8 F values of a row lie behind one another and are taken as one.
+  // Fast path for fewer features than lanes: the 8 F values of a row are contiguous and treated as one vector.
   template <bool Stream, bool Feats>
   CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, values = 8 * features;

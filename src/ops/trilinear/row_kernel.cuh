@@ -19,7 +19,7 @@ template <int F, class T>
 struct WarpRows {
   static constexpr int N = core::wide<T>, chunks = 8 * F / N;
   static constexpr int per_thread = rows_per_thread(chunks), count = 32 * per_thread;
-  // Of forward, to have enough in flight and registers for it. Backward, half of whose traffic are stores, needs less.
+  // Forward is bound by loads and needs more blocks in flight than backward, half of whose traffic is stores.
   static constexpr int blocks_per_sm = per_thread * chunks <= 4 && sizeof(T) < 8 ? 3 : 2;
   using Chunk = core::Pack<T, N>;
 

@@ -8,10 +8,10 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Indices are 32-bit, from the first one of each block of pixels.
+// Pixels per block. Indices are 32-bit offsets from the first index of their block.
 inline constexpr int block = 16;
 
-// The taps of all output pixels along x, up to a whole block. Pixel o reads first[o / block] + lower[o] and + upper[o].
+// The taps of all output pixels along x, padded to a whole block. Pixel o reads first[o / block] + lower[o] and + upper[o].
 template <class A>
 struct Columns {
   int64_t in, out;
@@ -20,8 +20,8 @@ struct Columns {
   const A *lower_weight, *upper_weight;
 };
 
-// The output pixels that read each input pixel along x, up to a whole block: `most` for each, those beyond its own
-// placeholders, whose weight is 0 or -0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
+// The output pixels that read each input pixel along x, padded to a whole block and to `most` readers per pixel with
+// placeholders of weight 0 or -0. Pixel i is read by first[i / block] + outputs[k * stride + i], k < most.
 template <class A>
 struct ColumnReaders {
   int64_t in, out, most, stride;
@@ -30,8 +30,8 @@ struct ColumnReaders {
   const A* weights;
 };
 
-// What is done to one row of an image, T in the tensors and A between the two directions. depth: values per pixel that
-// lie next to each other, 1 in NCHW and the channels in channels_last.
+// Operations on one row of an image. T is the type of the tensors, A the type between the two directions. depth is the
+// number of adjacent values per pixel: 1 in NCHW, the channels in channels_last.
 template <class Isa, class T>
 struct RowKernel {
   using A = core::opmath<T>;
@@ -40,7 +40,7 @@ struct RowKernel {
   static void stretch(const Columns<A>& columns, const T* row, int64_t step, A* out);
   static void blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n, T* out, bool stream);
 
-  // Forward, channels_last: a row of the output from two of the input, whose pixels and channels are so far apart.
+  // Forward, channels_last: a row of the output from two rows of the input, with the strides of pixels and channels.
   static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
                            int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
 

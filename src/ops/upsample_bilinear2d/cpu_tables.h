@@ -1,6 +1,6 @@
 #pragma once
 
-// What the CPU kernels read beside the images: the taps of an axis, and the reverse.
+// Tables for the CPU kernels: the taps of an axis, and the reverse.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ std::vector<Tap<A>> taps(const Axis<A>& axis) {
 
 inline int64_t round_up(int64_t n) { return (n + block - 1) / block * block; }
 
-// Taps in the order in which vectors want them. Those that fill the last block read what the last pixel reads.
+// Taps as a structure of arrays for vectors. The padding of the last block repeats the last tap.
 template <class A>
 class ColumnTaps {
  public:

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Par
   }
 }
 
-// What a column of the input's gradient gets of a row of the output's: a sum along x.
+// The sum along x that a row of the output's gradient contributes to a column of the input's gradient.
 template <int N, int K, class Index, class T>
 struct Gathered {
   using A = core::opmath<T>;
@@ -247,8 +247,8 @@ __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const 
   }
 }
 
-// Of the source here is the output's gradient, of the target the input's. What N and Index need is as in forward; K > 1
-// needs columns of the source next to each other, and columns_together of them.
+// Here the source is the output's gradient and the target is the input's. The conditions on N and Index are those of
+// forward. K > 1 needs adjacent columns of the source, and at least columns_together of them.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(core::threads_per_block, 2) backward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();

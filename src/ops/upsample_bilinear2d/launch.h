@@ -55,7 +55,7 @@ struct ImageSizes {
   int64_t batch, channels, height, width;
 };
 
-// Of a strip that a thread computes: what it does once is then little.
+// Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
 constexpr int64_t most_rows = 64;
 
 // packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread may
@@ -82,9 +82,9 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
 
 constexpr int tile_threads = 128;
 
-// Of a tile a thread computes columns next to each other, of several planes. Where rows are read and written in packs those
-// are 16 bytes of what it computes with each way: with more values registers run out. Without packs forward writes pairs of
-// columns. Backward, which reads more than it writes, then takes single ones, of as many planes as 16 bytes of shared memory hold.
+// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are 16
+// bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward, which reads
+// more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
 template <class A>
 inline constexpr int tile_columns = 16 / sizeof(A);
 
@@ -103,19 +103,19 @@ CPPCUDA_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int
   return {x.outputs_of(inputs.first).first, x.outputs_of(inputs.last - 1).last};
 }
 
-// With what is read along with them.
+// The same range, extended to whole packs.
 CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
   return {columns.first / pack * pack, core::round_up(columns.last, pack)};
 }
 
-// Where column x of a row is in shared memory. Columns of an access that are whole blocks of 128 bytes apart would meet in the
-// banks: so the number of a block says how its columns change places.
+// XOR swizzle: the place of column x of a row in shared memory. Columns a multiple of 128 bytes apart would hit the same
+// bank, so each block of 128 bytes is permuted by its index.
 struct Banks {
   int shift, mask;
   CPPCUDA_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
 };
 
-// step: how far the columns are apart that threads next to each other read together. pack: that they write.
+// step: the distance of the columns that neighbouring threads read at once. pack: the columns that they write at once.
 inline Banks banks_of(int step, int pack, int column_bytes) {
   const int block = 128 / column_bytes, power = std::max(step & -step, pack);
   const auto log2 = [](int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; };
@@ -135,7 +135,7 @@ struct Tiles {
   Banks banks;         // where these are
   int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
 
-  // That of a thread: the last one there is, in a tile that reaches past the end.
+  // A thread's part. Threads past the end get the last part, and do not store it.
   struct Place {
     Parts::Part part;
     bool exists;
@@ -153,25 +153,26 @@ struct Tiles {
   }
 };
 
-// Whether no column of the output is past the last one of the input, where a given scale can lead any number of them.
+// Whether every column of the output is inside the input. A scale that was given can lead outside.
 template <class A>
 bool ends_inside(const Axis<A>& x) {
   return x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// Whether a column of the input is read by columns_together of the output at most: they are half a column apart or more.
+// Whether at most columns_together columns of the output read a column of the input: they are half a column apart or more.
 template <class A>
 bool has_few_readers(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
-// packs: whether rows of the source can be read in accesses of 16 bytes. The target starts on such a boundary. None where a
-// tile would be too small or too wide, or there would be too few of them.
+// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns nothing
+// if a tile would be too small or too wide, or if there would be too few tiles.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
                                  bool backward) {
-  // Of shared memory what every GPU gives to three blocks; tiles that fill a large device; columns whose positions float32
-  // has to a sixteenth; of packs what makes a warp write two pieces of each plane at most.
+  // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
+  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp writes to
+  // at most two places of each plane. None of them was measured.
   constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20, enough_packs = 16;
   if (std::max(x.in, x.out) > most_columns || (backward && !ends_inside(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.

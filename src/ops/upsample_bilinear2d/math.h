@@ -23,7 +23,7 @@ struct Tap {
   Index lower, upper;
   A lower_weight, upper_weight;
 
-  // Of input pixel i, lower <= i <= upper.
+  // The weight of input pixel i, lower <= i <= upper.
   CPPCUDA_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
 };
 
@@ -36,7 +36,7 @@ CPPCUDA_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weig
   return select(upper_weight == A(0), lower, fma(upper_weight, upper, lower_weight * lower));
 }
 
-// What a sum of `terms` products starts from. -0 + x is x, also where x is -0; a sum without terms is 0.
+// The initial value of a sum of `terms` products: -0 + x is x, even for x = -0. A sum without terms is 0.
 template <class A>
 CPPCUDA_HOST_DEVICE A sum_start(int64_t terms) {
   return terms > 0 ? A(-0.0) : A(0);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a kernel gets, on CPU and on CUDA: raw pointers, strides in elements, sizes.
+// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes.
 
 #include <cstdint>
 
