@@ -503,7 +503,8 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
   }
 }
 
-// What a scale factor says may differ from what the sizes say: columns beyond the last one, or columns that nothing reads.
+// What a scale factor says may differ from what the sizes say: columns beyond the last one, or columns that nothing
+// reads.
 TEST(TileLaunch, AnyScale) {
   const auto axis = [](int64_t in, int64_t out, double scale) {
     return make_axis<float>(Mode::half_pixel, in, out, scale);
@@ -547,7 +548,8 @@ TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   EXPECT_FALSE(launch({64, 64, 64, 60}, 30)->packs);  // few packs
 }
 
-// Of columns so far apart, the threads that shared memory serves together find theirs in different banks, from any first one.
+// Of columns so far apart, the threads that shared memory serves together find theirs in different banks, from any
+// first one.
 TEST(TileLaunch, BanksOfColumns) {
   for (const int column_bytes : {8, 16}) {
     const int lanes = 128 / column_bytes;

@@ -82,8 +82,8 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer, a group
-// has planes of two images, and rows and planes do not follow each other without gaps.
+// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer, a
+// group has planes of two images, and rows and planes do not follow each other without gaps.
 TEST_P(CudaUpsample, ManyPixels) {
   struct Case {
     const char* what;
@@ -122,7 +122,8 @@ TEST_P(CudaUpsample, ManyPixels) {
   }
 }
 
-// A pixel that is met exactly is copied, also -0 and subnormal numbers, in both directions. A pixel that is not read gets 0.
+// A pixel that is met exactly is copied, also -0 and subnormal numbers, in both directions. A pixel that is not read
+// gets 0.
 TEST(CudaUpsampleExactPixels, AreCopied) {
   const std::optional<double> none;
   const auto same_bits = [](const Tensor& a, const Tensor& b) {

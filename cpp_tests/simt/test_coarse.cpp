@@ -1,5 +1,5 @@
-// core/coarse.cuh beside the functions of the C library in float64. Here the GPU's instructions are exact, so this tests
-// what is made of them: by how much relatively, near 0 above all.
+// core/coarse.cuh beside the functions of the C library in float64. Here the GPU's instructions are exact, so this
+// tests what is made of them: by how much relatively, near 0 above all.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// How often the kernels make the banks of shared memory and the lines of L1 work: an SM has seven wavefronts for 128 bytes of
-// an H200's bandwidth (docs/kernels.md, whose table is what this prints).
+// How often the kernels make the banks of shared memory and the lines of L1 work: an SM has seven wavefronts for 128
+// bytes of an H200's bandwidth (docs/kernels.md, whose table is what this prints).
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

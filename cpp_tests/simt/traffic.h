@@ -1,8 +1,8 @@
 #pragma once
 
-// What loads and stores take of an SM's L1, which shared memory is a part of, from the addresses that the threads of a warp
-// access together. What is counted is compiled with -fsanitize=thread: for each access the compiler then calls a function,
-// which traffic.cpp has instead of that sanitizer.
+// What loads and stores take of an SM's L1, which shared memory is a part of, from the addresses that the threads of a
+// warp access together. What is counted is compiled with -fsanitize=thread: for each access the compiler then calls a
+// function, which traffic.cpp has instead of that sanitizer.
 
 #include <functional>
 

@@ -15,7 +15,8 @@
 //
 // vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
 // among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
-// saved.attributes, in order and as owned values; `static auto attributes(args...)`, if the struct has it, replaces them.
+// saved.attributes, in order and as owned values; `static auto attributes(args...)`, if the struct has it, replaces
+// them.
 //
 // The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of torch.func, forward
 // AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function does not support them.
@@ -343,8 +344,8 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
   }
 };
 
-// For an op whose gradient reads what the op does not return. Where there may be a gradient, With runs in its place, which
-// has a formula and returns more; Shape is the op's own, so that errors name it.
+// For an op whose gradient reads what the op does not return. Where there may be a gradient, With runs in its place,
+// which has a formula and returns more; Shape is the op's own, so that errors name it.
 template <class TheOp, class With, auto Shape>
 struct AutogradThrough;
 

@@ -21,7 +21,9 @@ class Checker {
  public:
   explicit Checker(const char* op) : op_(op) {}
 
-  // Each of these throws unless its condition holds. Here: defined, strided, and of a floating dtype up to 64 bits, no float8.
+  // Each of these throws unless its condition holds.
+
+  // `t` is defined, strided, and of dtype float64, float32, float16 or bfloat16.
   void floating(const char* argument, const Tensor& t) const;
 
   // `t` is on the same device as `as`.

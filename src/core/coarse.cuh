@@ -11,8 +11,8 @@
 namespace cppcuda::core {
 
 // A float whose exp and quotients are single instructions of the GPU, without the further steps that make all bits of a
-// float right. With those, instructions would bound 16-bit kernels, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of it, a
-// quotient by 2^-22; either is 0 where it would be subnormal.
+// float right. With those, instructions would bound 16-bit kernels, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of
+// it, a quotient by 2^-22; either is 0 where it would be subnormal.
 struct Coarse {
   float value;
 

@@ -4,7 +4,8 @@
 
 namespace cppcuda::core {
 
-// Where the kernels of a call run. Files that hold kernels include nothing of torch, so it has neither its types nor CUDA's.
+// Where the kernels of a call run. Files that hold kernels include nothing of torch, so it has neither its types nor
+// CUDA's.
 struct CudaStream {
   int device;
   void* handle;       // the cudaStream_t

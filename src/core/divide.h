@@ -21,7 +21,8 @@ struct Division {
 };
 
 // A divisor that is known ahead, so that division becomes multiplication and shift. On a GPU a 32-bit division takes 20
-// instructions, and a 64-bit one calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers using multiplication", 1994.)
+// instructions, and a 64-bit one calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers
+// using multiplication", 1994.)
 class Divisor {
  public:
   Divisor() : Divisor(1) {}

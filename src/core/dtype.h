@@ -29,8 +29,8 @@ void visit_dtype(c10::ScalarType dtype, F&& f) {
   }
 }
 
-// Calls f with the types of an argument and of one that Checker::same_or_wider_dtype lets through beside it: the same, or
-// 16 bits and float.
+// Calls f with the types of an argument and of one that Checker::same_or_wider_dtype lets through beside it: the same,
+// or 16 bits and float.
 template <class F>
 void visit_dtypes(c10::ScalarType dtype, c10::ScalarType same_or_wider, F&& f) {
   visit_dtype(dtype, [&]<class T>(std::type_identity<T> t) {

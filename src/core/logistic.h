@@ -16,8 +16,8 @@ CPPCUDA_HOST_DEVICE A logistic(A x) {
   return A(1) / (A(1) + exp(-x));
 }
 
-// logistic(x) and logistic(-x), for formulas that need the derivative too: it is their product, in which nothing cancels.
-// With e = exp(-|x|), which cannot overflow, they are 1 / (1 + e) and e / (1 + e).
+// logistic(x) and logistic(-x), for formulas that need the derivative too: it is their product, in which nothing
+// cancels. With e = exp(-|x|), which cannot overflow, they are 1 / (1 + e) and e / (1 + e).
 template <class A>
 struct Logistic {
   A value, complement;

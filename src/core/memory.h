@@ -6,12 +6,12 @@
 
 namespace cppcuda::core {
 
-// Asks for pages of 2 MiB for a large new tensor, before it is first touched: page faults for 4 KiB pages take longer than
-// most operators. On Linux, as torch does under THP_MEM_ALLOC_ENABLE=1. CPPCUDA_HUGE_PAGES=0 turns it off.
+// Asks for pages of 2 MiB for a large new tensor, before it is first touched: page faults for 4 KiB pages take longer
+// than most operators. On Linux, as torch does under THP_MEM_ALLOC_ENABLE=1. CPPCUDA_HUGE_PAGES=0 turns it off.
 void advise_huge_pages(const Tensor& t);
 
-// Whether the bytes that an operator reads and writes exceed the last-level cache. Its stores are then non-temporal, because
-// a plain store first reads the line that it overwrites. CPPCUDA_STREAM_BYTES sets another limit.
+// Whether the bytes that an operator reads and writes exceed the last-level cache. Its stores are then non-temporal,
+// because a plain store first reads the line that it overwrites. CPPCUDA_STREAM_BYTES sets another limit.
 bool exceeds_cache(int64_t bytes);
 
 }  // namespace cppcuda::core

@@ -97,8 +97,8 @@ c10::List<bool> list(const Mask& mask) {
 template <class T>
 inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
 
-// Whether output o is requested, from the arguments or attributes of a call. The placeholder for an output that output_mask
-// leaves out is an empty tensor; callers must ignore its batch, gradient and tangent.
+// Whether output o is requested, from the arguments or attributes of a call. The placeholder for an output that
+// output_mask leaves out is an empty tensor; callers must ignore its batch, gradient and tangent.
 template <class... Values>
 bool computes([[maybe_unused]] size_t o, const Values&... values) {
   bool result = true;

@@ -1,7 +1,7 @@
 #pragma once
 
-// An output before it has memory. The shape function returns it, and the CPU, CUDA and Meta kernels allocate it, so that
-// the three cannot differ.
+// An output before it has memory. The shape function returns it, and the CPU, CUDA and Meta kernels allocate it, so
+// that the three cannot differ.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>

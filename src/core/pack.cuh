@@ -17,8 +17,8 @@ struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
 
-// Value n as a number to compute with. One instruction converts each half of a pair of bfloat16 to float: a shift or a mask.
-// The compiler would first move the upper half down.
+// Value n as a number to compute with. One instruction converts each half of a pair of bfloat16 to float: a shift or a
+// mask. The compiler would first move the upper half down.
 template <class A, class T, int N>
 __device__ A widen(const Pack<T, N>& pack, int n) {
   if constexpr (std::is_same_v<T, c10::BFloat16> && N % 2 == 0) {
@@ -55,7 +55,8 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
   }
 }
 
-// Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned address.
+// Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned
+// address.
 template <int N, class T>
 __device__ Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
   if constexpr (N > 1) {

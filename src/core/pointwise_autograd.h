@@ -1,7 +1,7 @@
 #pragma once
 
-// Derivatives of an elementwise op f of one input, whose backward op is grad * slope(saved), where forward has saved its
-// input or its output. What is left to say of an op is the derivative of that slope.
+// Derivatives of an elementwise op f of one input, whose backward op is grad * slope(saved), where forward has saved
+// its input or its output. What is left to say of an op is the derivative of that slope.
 
 #include "core/autograd.h"
 

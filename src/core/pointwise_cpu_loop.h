@@ -40,8 +40,8 @@ struct PointwiseLoop {
     });
   }
 
-  // Steps in bytes. Through the dense loop too, so that an element's bits do not depend on where it lies; in pieces that
-  // stay in the first cache. (A register's worth at a time is slow to read right after it was written.)
+  // Steps in bytes. Through the dense loop too, so that an element's bits do not depend on where it lies; in pieces
+  // that stay in the first cache. (A register's worth at a time is slow to read right after it was written.)
   CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n) {
     constexpr int64_t piece = 256;
     T memory[inputs + 1][piece];

@@ -1,6 +1,7 @@
 #pragma once
 
-// Launches of elementwise operators, for an operator's cuda.cu, which instantiates them for its formulas and each dtype:
+// Launches of elementwise operators, for an operator's cuda.cu, which instantiates them for its formulas and each
+// dtype:
 //
 //   template struct core::PointwiseCudaKernel<ForwardMath, float, /*inputs*/ 1>;
 

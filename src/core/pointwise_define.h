@@ -35,8 +35,8 @@ void define_pointwise(torch::Library& library, const char* schema) {
 // Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
 [[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
 
-// The kernels of the in-place and out= variants of Functional, which write to their last argument. They are for inference
-// and take part in no gradient, so a call that would lose one is an error.
+// The kernels of the in-place and out= variants of Functional, which write to their last argument. They are for
+// inference and take part in no gradient, so a call that would lose one is an error.
 template <class TheOp, class Functional, class Type = typename TheOp::Type>
 struct WritingKernels;
 

@@ -1,10 +1,11 @@
 #pragma once
 
 // A register full of floats or doubles, for the CPU kernels, which are compiled once per capability of the processor
-// (isa.h). On the vector types of GCC and clang: they exist on every processor, and what it lacks the compiler replaces.
+// (isa.h). On the vector types of GCC and clang: they exist on every processor, and what it lacks the compiler
+// replaces.
 //
-// Everything here is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must not
-// be what another file calls.
+// Everything here is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must
+// not be what another file calls.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -97,8 +98,8 @@ struct Vec {
   CPPCUDA_INLINE friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
   CPPCUDA_INLINE friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
   CPPCUDA_INLINE Vec& operator+=(Vec b) { return *this = *this + b; }
-  // a * b + c, fused where the processor can. Of a sum of two products the compiler fuses either, or none, and not the same
-  // wherever the code stands: bits would depend on which loop a value is in.
+  // a * b + c, fused where the processor can. Of a sum of two products the compiler fuses either, or none, and not the
+  // same wherever the code stands: bits would depend on which loop a value is in.
   CPPCUDA_INLINE friend Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(A) == 4) return Values(_mm512_fmadd_ps(a.v, b.v, c.v));
@@ -196,7 +197,8 @@ struct Vec {
     store(p);
   }
 
-  // Non-temporal stores, to addresses that are multiples of streamed<T> bytes. Processors without them take plain stores.
+  // Non-temporal stores, to addresses that are multiples of streamed<T> bytes. Processors without them take plain
+  // stores.
   template <class T>
   static constexpr int streamed = lanes * sizeof(T);
   // For contiguous rows of n values.
@@ -289,8 +291,8 @@ struct Vec {
 #if !defined(__AVX512F__)
   using Pair __attribute__((vector_size(16))) = uint64_t;
 
-  // The first of a vector's 8 or 16 bytes, an even number, and zeros. Put together in words: reading a vector from where
-  // its parts were just stored waits for all of them.
+  // The first of a vector's 8 or 16 bytes, an even number, and zeros. Put together in words: reading a vector from
+  // where its parts were just stored waits for all of them.
   template <class V>
   CPPCUDA_INLINE static V load_bytes(const void* from, int64_t bytes) {
     static_assert(std::endian::native == std::endian::little);

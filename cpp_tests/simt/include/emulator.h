@@ -62,8 +62,8 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 // The block's dynamic shared memory.
 void* shared_memory();
 
-// For what counts accesses (traffic.h): which memory an address is in for the running thread, and the number of the launch
-// that runs, from 1 on; 0 outside of device code and while a launch is repeated.
+// For what counts accesses (traffic.h): which memory an address is in for the running thread, and the number of the
+// launch that runs, from 1 on; 0 outside of device code and while a launch is repeated.
 enum class Memory { global, shared, other };
 Memory memory_of(const void* address);
 uint64_t launch_number();

@@ -1,7 +1,7 @@
 #pragma once
 
-// What CUDA's compiler gives device code, for a C++ compiler: included before everything else (-include) it lets kernels
-// compile as they are. Each CUDA thread runs as a fiber of emulator.cpp.
+// What CUDA's compiler gives device code, for a C++ compiler: included before everything else (-include) it lets
+// kernels compile as they are. Each CUDA thread runs as a fiber of emulator.cpp.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -80,8 +80,8 @@ SIMT_SHUFFLES(__nv_bfloat16)
 SIMT_SHUFFLES(__nv_bfloat162)
 #undef SIMT_SHUFFLES
 
-// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here, but these
-// instructions reach global memory only.
+// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here, but
+// these instructions reach global memory only.
 #define SIMT_LOAD(name, T)                                            \
   inline T name(const T* from, SimtLine line = SimtLine::current()) { \
     cppcuda::simt::check_global(#name, from, sizeof(T), line);        \

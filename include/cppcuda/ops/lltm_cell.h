@@ -20,8 +20,8 @@ namespace cppcuda {
 // cx      [B, S]       in the dtype of input, or float32 beside 16 bits
 // returns (hy, cy)     [B, S] each, contiguous, in the dtypes of hx and cx
 //
-// A group of such problems, every argument with one more first dim G, is one call too. G, B, I and S may be 0. The gates
-// are rounded to the dtype of input, as a linear layer's result is; all else is computed in float32 for 16 bits.
+// A group of such problems, every argument with one more first dim G, is one call too. G, B, I and S may be 0. The
+// gates are rounded to the dtype of input, as a linear layer's result is; all else is computed in float32 for 16 bits.
 // Differentiable in all arguments, any number of times, in reverse and forward mode.
 //
 // Throws c10::Error for anything else: other ranks, sizes, dtypes, layouts, or devices that differ.

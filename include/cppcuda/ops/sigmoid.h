@@ -14,8 +14,8 @@ namespace cppcuda {
 //         processed in memory order, and its strides are kept; others as torch's elementwise ops lay them out
 //
 // Computed in float32 for 16-bit input. NaN and infinities go through as in at::sigmoid: 0 and 1 at
-// -inf and inf. Differentiable any number of times, in reverse and forward mode; the gradient reads the output alone, so
-// that the input is not kept alive.
+// -inf and inf. Differentiable any number of times, in reverse and forward mode; the gradient reads the output alone,
+// so that the input is not kept alive.
 //
 // Throws c10::Error for other dtypes and layouts.
 CPPCUDA_EXPORT at::Tensor sigmoid(const at::Tensor& input);

@@ -3,10 +3,12 @@
 //   i = sigmoid(g0), o = sigmoid(g1), c = elu(g2), cy = cx + c i, t = tanh(cy), hy = t o
 //
 // g is linear in weight, and in (input, hx, bias); the rest is elementwise. Let P(g, cx) = (hy, cy). Backward is the
-// transpose of its Jacobian, (d_g, d_cx) = P'^T (grad_hy, grad_cy), followed by the products of d_g with the matrices. So
+// transpose of its Jacobian, (d_g, d_cx) = P'^T (grad_hy, grad_cy), followed by the products of d_g with the matrices.
+// So
 //
 //   along a direction (dg, dcx)   (hy, cy) changes by P' (dg, dcx), and that is also the transpose of P'^T;
-//   P'^T (grad_hy, grad_cy)       changes by H (dg, dcx), H the Hessian of grad_hy . hy + grad_cy . cy, which is its own
+//   P'^T (grad_hy, grad_cy)       changes by H (dg, dcx), H the Hessian of grad_hy . hy + grad_cy . cy, which is its
+//   own
 //                                 transpose: one function for forward and reverse mode.
 //
 // Where a matrix product is due, it is one of the op itself, forward (the gates of it) or backward (from given d_g):

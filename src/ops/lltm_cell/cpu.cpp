@@ -27,8 +27,9 @@ void parallel_columns(int64_t rows, int64_t size, F f) {
   });
 }
 
-// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md ours
-// took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does not use.
+// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md
+// ours took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does
+// not use.
 bool is_small(const CellSizes& cell, int64_t value_bytes) {
   const int64_t most_rows = 128, most_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
   // Factor by factor: sizes may be anything.

@@ -6,9 +6,9 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// [hx, input], [G?, B, S + I], for a product. One product with both is faster than two with one each: on 2 cores the two
-// took 1.07 to 1.9 times as long for up to 64 rows of 512, the same for 256 rows of 1024, where the copy is 1/3000 of the
-// work; and in 16 bits the sum of two products would be rounded twice.
+// [hx, input], [G?, B, S + I], for a product. One product with both is faster than two with one each: on 2 cores the
+// two took 1.07 to 1.9 times as long for up to 64 rows of 512, the same for 256 rows of 1024, where the copy is 1/3000
+// of the work; and in 16 bits the sum of two products would be rounded twice.
 Tensor concatenate(const Tensor& hx, const Tensor& input);
 
 // gates = x weight^T + bias, into gates.

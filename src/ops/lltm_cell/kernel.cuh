@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(core::threads_per_block)
   }
 }
 
-// HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes before
-// it has issued all loads. float64 needs those registers.
+// HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes
+// before it has issued all loads. float64 needs those registers.
 template <int N, bool HY, bool CY, class T, class C>
 __global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     backward_kernel(BackwardParams<T, C> p, core::Divisor row_packs) {
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(core::threads_per_block, sizeof(T) < 8 ? 3 : 2
     const auto [row, s] = place_of<N>(index, row_packs);
     core::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
     core::Pack<C, N> grad_cy, d_cx;
-    // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited for.
+    // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited
+    // for.
     const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
     const C* cx_row = p.cx.row(p.rows, row);
     const T* hy_row = HY ? p.grad_hy.row(p.rows, row) : nullptr;

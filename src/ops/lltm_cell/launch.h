@@ -15,8 +15,8 @@ inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
   return cell.rows * 3 * cell.size * sum_bytes;
 }
 
-// Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work is an
-// estimate, not yet measured.
+// Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work
+// is an estimate, not yet measured.
 inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
   constexpr int64_t most_shared = 40 << 10, most_products = 1 << 21;
   const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);

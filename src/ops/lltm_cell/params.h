@@ -1,7 +1,7 @@
 #pragma once
 
-// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...], are
-// core's batches of rows.
+// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...],
+// are core's batches of rows.
 
 #include <cstdint>
 

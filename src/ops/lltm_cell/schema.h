@@ -13,8 +13,8 @@ using Cell = core::Op<"cppcuda::_lltm_cell",
                       std::tuple<Tensor, Tensor, Tensor>(const Tensor& input, const Tensor& weight, const Tensor& bias,
                                                          const Tensor& hx, const Tensor& cx)>;
 
-// Gradients that are missing are zeros. input and hx are read for the gradient of weight only, weight for those of input
-// and hx only; otherwise they may be missing.
+// Gradients that are missing are zeros. input and hx are read for the gradient of weight only, weight for those of
+// input and hx only; otherwise they may be missing.
 using Backward =
     core::Op<"cppcuda::_lltm_cell_backward",
              std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>(

@@ -114,7 +114,8 @@ __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const 
   }
 }
 
-// [d_hx, d_input] = d_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of such lanes share the sum.
+// [d_hx, d_input] = d_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of such lanes share
+// the sum.
 template <int N, class A, class T, class C>
 __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* d_gates) {
   constexpr int R = 4, lanes = 8;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Neighbouring threads share a row and step over its features, N at a time. Right for any strides, and fast for long rows;
-// short and odd ones have kernels of their own (staged_kernel.cuh, row_kernel.cuh).
+// Neighbouring threads share a row and step over its features, N at a time. Right for any strides, and fast for long
+// rows; short and odd ones have kernels of their own (staged_kernel.cuh, row_kernel.cuh).
 
 #include "core/launch_shape.h"
 #include "core/opmath.h"

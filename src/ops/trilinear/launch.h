@@ -38,7 +38,8 @@ struct RowLaunch {
 // A row of feats in pieces of 16 bytes: 8 * features elements always are a whole number of them.
 inline int64_t row_chunks(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
 
-// Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes wide.
+// Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes
+// wide.
 constexpr int staged_width(int64_t element_bytes) { return element_bytes == 2 ? 2 : 1; }
 
 // The numbers of features for which there are kernels of whole rows.

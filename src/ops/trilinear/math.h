@@ -14,8 +14,8 @@ using core::select;
 // Whether corner c lies on the far side along axis d.
 CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 
-// A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which is_far
-// makes a mask.
+// A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which
+// is_far makes a mask.
 template <class A>
 struct Voxel {
   A point[3];

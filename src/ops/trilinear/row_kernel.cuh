@@ -1,8 +1,8 @@
 #pragma once
 
-// Rows of few features: a thread takes a whole row, so that it computes the weights once and sums without other threads. The
-// threads of a warp read their rows as the one piece of memory that these are, and pass each other chunks of 16 bytes
-// through shared memory.
+// Rows of few features: a thread takes a whole row, so that it computes the weights once and sums without other
+// threads. The threads of a warp read their rows as the one piece of memory that these are, and pass each other chunks
+// of 16 bytes through shared memory.
 
 #include "core/banks.h"
 #include "core/opmath.h"

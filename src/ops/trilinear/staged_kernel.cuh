@@ -1,7 +1,7 @@
 #pragma once
 
-// Rows that are too short or too odd for accesses of 16 bytes (Tile in launch.h): a block takes a tile of rows, which are one
-// piece of memory, through shared memory. There neighbouring threads share a row and step over its features.
+// Rows that are too short or too odd for accesses of 16 bytes (Tile in launch.h): a block takes a tile of rows, which
+// are one piece of memory, through shared memory. There neighbouring threads share a row and step over its features.
 
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -13,8 +13,8 @@
 
 namespace cppcuda::ops::trilinear {
 
-// A tile in shared memory, N values to a chunk of 16 bytes. Of a row each of some neighbouring threads takes V values next to
-// each other, and steps over the row; it is the only one to read and write these, in all corners.
+// A tile in shared memory, N values to a chunk of 16 bytes. Of a row each of some neighbouring threads takes V values
+// next to each other, and steps over the row; it is the only one to read and write these, in all corners.
 template <int N, class T>
 struct StagedTile {
   Tile tile;

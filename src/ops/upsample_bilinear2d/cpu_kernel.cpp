@@ -75,7 +75,8 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
       auto corner = [&](int i, int64_t c, auto count) {
         return Unit ? V::load(corners[i] + c, count) : V::load(corners[i] + c * channel_step, channel_step, count);
       };
-      // A loop of its own: the select in interpolate() makes it a quarter slower when data is in the cache (AVX2, AMD EPYC).
+      // A loop of its own: the select in interpolate() makes it a quarter slower when data is in the cache (AVX2, AMD
+      // EPYC).
       if (column.upper_weight == 0 || row.upper_weight == 0) [[unlikely]] {
         for_vectors<V>(depth, [&](int64_t c, auto n) {
           const V above = interpolate(corner(0, c, n), corner(1, c, n), left, right);

@@ -11,7 +11,8 @@ namespace cppcuda::ops::upsample_bilinear2d {
 // Pixels per block. Indices are 32-bit offsets from the first index of their block.
 inline constexpr int block = 16;
 
-// The taps of all output pixels along x, padded to a whole block. Pixel o reads first[o / block] + lower[o] and + upper[o].
+// The taps of all output pixels along x, padded to a whole block. Pixel o reads first[o / block] + lower[o] and +
+// upper[o].
 template <class A>
 struct Columns {
   int64_t in, out;
@@ -44,8 +45,8 @@ struct RowKernel {
   static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
                            int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
 
-  // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth]. `later` more rows
-  // will be read next.
+  // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth]. `later` more
+  // rows will be read next.
   static void sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows, int64_t later,
                        int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth, A* sums);
 

@@ -66,8 +66,8 @@ struct Readers {
   const A* weights_of(int64_t i) const { return weights.data() + first_weight[i]; }
 };
 
-// The same as a structure of arrays for vectors, with indices that do not decrease. Every pixel has as many entries as the
-// one with the most readers. The weight of a placeholder is what it adds: -0, or 0 for a pixel without readers.
+// The same as a structure of arrays for vectors, with indices that do not decrease. Every pixel has as many entries as
+// the one with the most readers. The weight of a placeholder is what it adds: -0, or 0 for a pixel without readers.
 template <class A>
 class VectorReaders {
  public:

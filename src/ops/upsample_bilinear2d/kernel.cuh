@@ -1,9 +1,9 @@
 #pragma once
 
-// A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns and
-// their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need it.
-// Each value of the target is one thread's, so there are no atomics in backward either.
-// This file has strips that read global memory; tile_kernel.cuh takes planes through shared memory.
+// A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns
+// and their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need
+// it. Each value of the target is one thread's, so there are no atomics in backward either. This file has strips that
+// read global memory; tile_kernel.cuh takes planes through shared memory.
 
 #include "core/opmath.h"
 #include "core/pack.cuh"
@@ -146,8 +146,8 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
   }
 }
 
-// N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must hold
-// every position, and every offset within a row of the source.
+// N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must
+// hold every position, and every offset within a row of the source.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(core::threads_per_block, 2) forward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();

@@ -58,8 +58,8 @@ struct ImageSizes {
 // Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
 constexpr int64_t most_rows = 64;
 
-// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread may
-// compute several.
+// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread
+// may compute several.
 inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                                 bool planes) {
   // Half of what a large device holds.
@@ -82,9 +82,9 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
 
 constexpr int tile_threads = 128;
 
-// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are 16
-// bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward, which reads
-// more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
+// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are
+// 16 bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward,
+// which reads more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
 template <class A>
 inline constexpr int tile_columns = 16 / sizeof(A);
 
@@ -108,8 +108,8 @@ CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pa
   return {columns.first / pack * pack, core::round_up(columns.last, pack)};
 }
 
-// XOR swizzle: the place of column x of a row in shared memory. Columns a multiple of 128 bytes apart would hit the same
-// bank, so each block of 128 bytes is permuted by its index.
+// XOR swizzle: the place of column x of a row in shared memory. Columns a multiple of 128 bytes apart would hit the
+// same bank, so each block of 128 bytes is permuted by its index.
 struct Banks {
   int shift, mask;
   CPPCUDA_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
@@ -159,20 +159,21 @@ bool ends_inside(const Axis<A>& x) {
   return x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// Whether at most columns_together columns of the output read a column of the input: they are half a column apart or more.
+// Whether at most columns_together columns of the output read a column of the input: they are half a column apart or
+// more.
 template <class A>
 bool has_few_readers(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
-// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns nothing
-// if a tile would be too small or too wide, or if there would be too few tiles.
+// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns
+// nothing if a tile would be too small or too wide, or if there would be too few tiles.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
                                  bool backward) {
   // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
-  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp writes to
-  // at most two places of each plane. None of them was measured.
+  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp
+  // writes to at most two places of each plane. None of them was measured.
   constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20, enough_packs = 16;
   if (std::max(x.in, x.out) > most_columns || (backward && !ends_inside(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.

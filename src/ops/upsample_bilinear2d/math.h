@@ -27,8 +27,9 @@ struct Tap {
   CPPCUDA_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
 };
 
-// The value between two pixels. A pixel of weight 1 is copied: 0 * value would be NaN for an infinite value, and the sum
-// would lose the sign of -0. A is a number or a vector of them. fma: the same bits wherever the compiler inlines it.
+// The value between two pixels. A pixel of weight 1 is copied: 0 * value would be NaN for an infinite value, and the
+// sum would lose the sign of -0. A is a number or a vector of them. fma: the same bits wherever the compiler inlines
+// it.
 template <class A>
 CPPCUDA_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
   using core::select;

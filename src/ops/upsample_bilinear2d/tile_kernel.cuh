@@ -1,16 +1,17 @@
 #pragma once
 
-// Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of each.
-// Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and to find it
-// takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than with values.
+// Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of
+// each. Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and
+// to find it takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than
+// with values.
 
 #include "core/shared_memory.cuh"
 #include "ops/upsample_bilinear2d/kernel.cuh"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads of a
-// block call load() together.
+// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads
+// of a block call load() together.
 template <int N, int K, class T>
 struct TileRow {
   static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
