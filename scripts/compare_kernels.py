@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernel_report import Cuobjdump
+from kernel_report import Cuobjdump, UnreadableError
 
 Functions = dict[str, list[str]]  # the code of each, by its name
 
@@ -87,9 +87,14 @@ def main() -> None:
         sides = cpu_functions(objects), cuda_functions(build / "libcppcuda.so")
         return tuple({n: c for n, c in side.items() if re.search(options.filter, n)} for side in sides)  # type: ignore[return-value]
 
-    before, after = kernels(options.before), kernels(options.after)
+    try:
+        before, after = kernels(options.before), kernels(options.after)
+    except (OSError, subprocess.CalledProcessError, UnreadableError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     if not any(before) or not any(after):
-        sys.exit("error: no kernels were found (exit status 2)")
+        print("error: no kernels were found", file=sys.stderr)
+        sys.exit(2)
     same = True
     for kind, old, new in zip(("CPU", "CUDA"), before, after, strict=True):
         gone, added = differences(old, new)

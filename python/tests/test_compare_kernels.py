@@ -50,3 +50,10 @@ def test_a_function_that_stands_twice_counts_twice() -> None:
     before, after = {"a": ["ret"], "b": ["ret"]}, {"c": ["ret"]}
     assert differences(before, after) == (["b"], [])
     assert differences(after, before) == ([], ["b"])
+
+
+def test_what_cannot_be_read_is_no_difference(tmp_path: Path) -> None:
+    """Exit status 2, where 1 says that code differs."""
+    command = [sys.executable, str(SCRIPTS / "compare_kernels.py"), str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("error: ")
