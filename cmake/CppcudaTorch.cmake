@@ -1,4 +1,4 @@
-# The imported targets cppcuda::torch_cpu and cppcuda::torch_cuda, made from torch's include and lib folders.
+# The imported targets cppcuda::torch_cpu and cppcuda::torch, made from torch's include and lib folders.
 #
 # find_package(Torch) is not used: for the CUDA build of torch it stops unless a CUDA toolkit is
 # installed, it changes CMAKE_CUDA_ARCHITECTURES, and it asks for libraries that the wheels do not ship.
@@ -88,19 +88,14 @@ if(NOT TARGET cppcuda::torch_cpu)
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
 
-if(CPPCUDA_TORCH_CUDA AND NOT TARGET cppcuda::torch_cuda)
-  # Wheels bring the CUDA runtime beside torch; with the libtorch archive it lies in lib/ or in a toolkit.
-  find_file(
-    CPPCUDA_CUDART "libcudart.so.${CPPCUDA_TORCH_CUDA_MAJOR}"
-    HINTS "${CPPCUDA_TORCH_DIR}/../nvidia/cu${CPPCUDA_TORCH_CUDA_MAJOR}/lib" "${CPPCUDA_TORCH_DIR}/lib"
-    PATHS "$ENV{CUDA_HOME}/lib64" /usr/local/cuda/lib64)
-  if(CPPCUDA_CUDART)
-    add_library(cppcuda::torch_cuda INTERFACE IMPORTED)
-    set_target_properties(
-      cppcuda::torch_cuda
-      PROPERTIES
-        INTERFACE_LINK_LIBRARIES
-        "cppcuda::torch_cpu;${CPPCUDA_TORCH_DIR}/lib/libc10_cuda.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cuda.so;${CPPCUDA_CUDART}"
-    )
-  endif()
+# What a program links that may use any device of this torch.
+if(NOT TARGET cppcuda::torch)
+  add_library(cppcuda::torch INTERFACE IMPORTED)
+  set(_cppcuda_libraries cppcuda::torch_cpu)
+  foreach(_cppcuda_library IN ITEMS "${CPPCUDA_TORCH_DIR}/lib/libc10_cuda.so" "${CPPCUDA_TORCH_DIR}/lib/libtorch_cuda.so")
+    if(CPPCUDA_TORCH_CUDA AND EXISTS "${_cppcuda_library}")
+      list(APPEND _cppcuda_libraries "${_cppcuda_library}")
+    endif()
+  endforeach()
+  set_target_properties(cppcuda::torch PROPERTIES INTERFACE_LINK_LIBRARIES "${_cppcuda_libraries}")
 endif()

@@ -27,14 +27,11 @@ struct Isa;
 
 enum class Capability { base, avx2, avx512 };
 
-// The best that the processor has, torch was built for, and the environment variable ATEN_CPU_CAPABILITY allows.
-Capability capability();
-
 // Calls f(std::type_identity<Isa>()).
 template <class F>
-decltype(auto) with_isa(F f) {
+decltype(auto) with_isa([[maybe_unused]] Capability capability, F f) {
 #if defined(__x86_64__)
-  switch (capability()) {
+  switch (capability) {
     case Capability::avx512:
       return f(std::type_identity<avx512::Isa>());
     case Capability::avx2:

@@ -28,7 +28,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 }
 
 // The size of the last cache level of one processor. (sysconf may return the sum over all processors of the machine.)
-int64_t cache_bytes() {
+int64_t last_level_cache_bytes() {
   int64_t kibibytes = 0;
   for (int level = 0; level < 5; ++level) {
     std::ifstream size("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
@@ -54,9 +54,6 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 #endif
 }
 
-bool exceeds_cache(int64_t bytes) {
-  static const int64_t limit = from_environment("CPPCUDA_STREAM_BYTES", cache_bytes());
-  return bytes > limit;
-}
+int64_t cache_bytes() { return from_environment("CPPCUDA_STREAM_BYTES", last_level_cache_bytes()); }
 
 }  // namespace cppcuda::core

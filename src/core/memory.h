@@ -10,8 +10,7 @@ namespace cppcuda::core {
 // than most operators. On Linux, as torch does under THP_MEM_ALLOC_ENABLE=1. CPPCUDA_HUGE_PAGES=0 turns it off.
 void advise_huge_pages(const Tensor& t);
 
-// Whether the bytes that an operator reads and writes exceed the last-level cache. Its stores are then non-temporal,
-// because a plain store first reads the line that it overwrites. CPPCUDA_STREAM_BYTES sets another limit.
-bool exceeds_cache(int64_t bytes);
+// The size of the last-level cache, or CPPCUDA_STREAM_BYTES: see CpuContext.
+int64_t cache_bytes();
 
 }  // namespace cppcuda::core

@@ -7,12 +7,13 @@
 //     CPPCUDA_HOST_DEVICE A operator()(A x) const;  // in the type that sums are taken in, one argument per input
 //   };
 //
-// and pointwise_cpu.h and pointwise_cuda.cuh run it over tensors.
+// and pointwise_loop.h runs it over tensors.
 
 #include <torch/library.h>
 
 #include <functional>
 
+#include "core/kernels.h"
 #include "core/op.h"
 #include "core/output.h"
 
@@ -76,11 +77,10 @@ struct Pointwise<TheOp, void(Tensors...)> {
   }
 };
 
-// In a TORCH_LIBRARY_IMPL of a backend: the kernels of ops with the same formula. Loop is CpuLoop or CudaLoop of it.
+// In a TORCH_LIBRARY_FRAGMENT: ops with the same formula, which Loop runs over tensors.
 template <class Loop, class... Ops>
 void pointwise(torch::Library& library) {
-  (library.impl(Ops::name, torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((Pointwise<Ops>::template run<Loop>)))),
-   ...);
+  (implement<Ops, Pointwise<Ops>::template run<Loop>>(library), ...);
 }
 
 }  // namespace cppcuda::core

@@ -1,11 +1,12 @@
 #pragma once
 
-// Elementwise ops on the CPU: from tensors to PointwiseKernel.
+// Elementwise ops on the CPU: from tensors to LoopParams.
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 
 #include "core/dtype.h"
-#include "core/memory.h"
+#include "core/kernels.h"
 #include "core/parallel.h"
 #include "core/pointwise.h"
 #include "core/pointwise_cpu_kernel.h"
@@ -16,13 +17,11 @@ template <class Math>
 struct CpuLoop {
   template <class... Inputs>
   static void run(const Tensor& out, const Inputs&... inputs) {
-    with_isa([&]<class Isa>(std::type_identity<Isa>) {
-      visit_dtype(out.scalar_type(), [&](auto dtype) {
-        auto kernel = [=](auto... arguments) {
-          PointwiseKernel<Isa, Math, sizeof...(Inputs)>::run(dtype, arguments...);
-        };
-        are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
-      });
+    visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
+      const auto kernel = [](char* const* data, const int64_t* steps, int64_t n, bool stream) {
+        run_with<const CpuContext, Math>(LoopParams<T, sizeof...(Inputs)>{data, steps, n, stream}, cpu_context());
+      };
+      are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
     });
   }
 
@@ -31,7 +30,7 @@ struct CpuLoop {
   static void dense(Kernel kernel, const Tensor& out, const Inputs&... inputs) {
     constexpr size_t tensors = sizeof...(Inputs) + 1;
     const int64_t size = out.element_size();
-    const bool stream = exceeds_cache(tensors * out.nbytes());
+    const bool stream = cpu_context().exceeds_cache(tensors * out.nbytes());
     // The loop writes to the first one only.
     const std::array<char*, tensors> first{static_cast<char*>(out.mutable_data_ptr()),
                                            const_cast<char*>(static_cast<const char*>(inputs.const_data_ptr()))...};

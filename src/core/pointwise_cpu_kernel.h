@@ -21,4 +21,13 @@ struct PointwiseKernel {
   static void run(std::type_identity<c10::BFloat16>, char* const* data, const int64_t* steps, int64_t n, bool stream);
 };
 
+// What the kernel for Math and T gets: see PointwiseKernel.
+template <class T, int inputs>
+struct LoopParams {
+  char* const* data;
+  const int64_t* steps;
+  int64_t n;
+  bool stream;
+};
+
 }  // namespace cppcuda::core

@@ -1,19 +1,18 @@
 #pragma once
 
-// Launches of elementwise operators, for an operator's cuda.cu, which instantiates them for its formulas and each
-// dtype:
+// Launches of elementwise operators, for an operator's cuda.cu, which puts them into the table:
 //
-//   template struct core::PointwiseCudaKernel<ForwardMath, float, /*inputs*/ 1>;
+//   const bool added = core::add_pointwise_cuda<ForwardMath, /*inputs*/ 1>();
 
+#include "core/kernel_table.h"
 #include "core/launch.cuh"
-#include "core/pointwise_cuda_kernel.h"
 #include "core/pointwise_kernel.cuh"
 #include "core/width.h"
 
 namespace cppcuda::core {
 
 template <class Math, class T, int inputs>
-void PointwiseCudaKernel<Math, T, inputs>::run(const DenseParams<T, inputs>& p, CudaStream& stream) {
+void pointwise_dense(const DenseParams<T, inputs>& p, CudaStream& stream) {
   bool aligned = is_aligned16(p.out, {});
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
   with_width<wide<T>>(aligned, [&](auto n) {
@@ -24,9 +23,17 @@ void PointwiseCudaKernel<Math, T, inputs>::run(const DenseParams<T, inputs>& p, 
 }
 
 template <class Math, class T, int inputs>
-void PointwiseCudaKernel<Math, T, inputs>::run(const StridedParams<T, inputs>& p, CudaStream& stream) {
+void pointwise_strided(const StridedParams<T, inputs>& p, CudaStream& stream) {
   const LaunchShape shape = stride_launch(p.count, strided_unroll * threads_per_block);
   launch(pointwise_strided_kernel<Math, T, inputs>, shape, stream, p);
+}
+
+template <class Math, int inputs>
+bool add_pointwise_cuda() {
+  return for_each_dtype([]<class T>() {
+    add_kernel<Math>(&pointwise_dense<Math, T, inputs>);
+    add_kernel<Math>(&pointwise_strided<Math, T, inputs>);
+  });
 }
 
 }  // namespace cppcuda::core

@@ -1,13 +1,13 @@
 #pragma once
 
-// Elementwise operators on CUDA: from tensors to PointwiseCudaKernel.
+// Elementwise operators on CUDA: from tensors to DenseParams or StridedParams.
 
 #include <ATen/TensorIterator.h>
 
-#include "core/cuda.h"
 #include "core/dtype.h"
+#include "core/kernels.h"
 #include "core/pointwise.h"
-#include "core/pointwise_cuda_kernel.h"
+#include "core/pointwise_params.h"
 
 namespace cppcuda::core {
 
@@ -17,11 +17,7 @@ struct CudaLoop {
   static void run(const Tensor& out, const Inputs&... inputs) {
     if (out.numel() == 0) return;
     visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-      const auto run_kernel = [&](const auto& params) {
-        on_current_stream(out.device(), [&](CudaStream& stream) {
-          PointwiseCudaKernel<Math, T, sizeof...(Inputs)>::run(params, stream);
-        });
-      };
+      const auto run_kernel = [&](const auto& params) { core::run<Math>(out.device(), params); };
       are_dense_alike({out, inputs...}) ? run_kernel(dense<T>(out, inputs...)) : run_kernel(strided<T>(out, inputs...));
     });
   }

@@ -1,6 +1,6 @@
+#include "core/kernel_table.h"
 #include "core/launch.cuh"
 #include "core/width.h"
-#include "ops/lltm_cell/cuda_kernel.h"
 #include "ops/lltm_cell/kernel.cuh"
 #include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/small_kernel.cuh"
@@ -36,17 +36,15 @@ CellSizes sizes_of(const Params& p) {
   return {p.rows, p.inputs, p.size};
 }
 
-}  // namespace
-
 template <class T, class C>
-void CudaKernel<T, C>::small_forward(const SmallForwardParams<T, C>& p, core::CudaStream& stream) {
+void small_forward(const SmallForwardParams<T, C>& p, core::CudaStream& stream) {
   core::with_width<core::wide<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
     core::launch(small_forward_kernel<n, T, C>, small_forward_launch(sizes_of(p)), stream, p);
   });
 }
 
 template <class T, class C>
-void CudaKernel<T, C>::forward(const ForwardParams<T, C>& p, core::CudaStream& stream) {
+void forward(const ForwardParams<T, C>& p, core::CudaStream& stream) {
   const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
   core::with_width<wide<T, C>>(packs, [&](auto n) {
     const core::Divisor row_packs = p.size / n;
@@ -55,7 +53,7 @@ void CudaKernel<T, C>::forward(const ForwardParams<T, C>& p, core::CudaStream& s
 }
 
 template <class T, class C>
-void CudaKernel<T, C>::small_backward(const SmallBackwardParams<T, C>& p, core::CudaStream& stream) {
+void small_backward(const SmallBackwardParams<T, C>& p, core::CudaStream& stream) {
   const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.d_input, p.d_weight, p.d_hx});
   core::with_width<core::wide<T>>(packs, [&](auto n) {
     const auto shape = small_backward_launch(sizes_of(p), sizeof(core::opmath<T>), n);
@@ -64,7 +62,7 @@ void CudaKernel<T, C>::small_backward(const SmallBackwardParams<T, C>& p, core::
 }
 
 template <class T, class C>
-void CudaKernel<T, C>::backward(const BackwardParams<T, C>& p, core::CudaStream& stream) {
+void backward(const BackwardParams<T, C>& p, core::CudaStream& stream) {
   // A row of gates has three parts: each of them must start on a 16-byte boundary.
   const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
                      in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
@@ -78,11 +76,12 @@ void CudaKernel<T, C>::backward(const BackwardParams<T, C>& p, core::CudaStream&
   });
 }
 
-template struct CudaKernel<double, double>;
-template struct CudaKernel<float, float>;
-template struct CudaKernel<c10::Half, c10::Half>;
-template struct CudaKernel<c10::Half, float>;
-template struct CudaKernel<c10::BFloat16, c10::BFloat16>;
-template struct CudaKernel<c10::BFloat16, float>;
+[[maybe_unused]] const bool added = core::for_each_dtypes([]<class T, class C>() {
+  core::add_kernel(&forward<T, C>);
+  core::add_kernel(&backward<T, C>);
+  core::add_kernel(&small_forward<T, C>);
+  core::add_kernel(&small_backward<T, C>);
+});
 
+}  // namespace
 }  // namespace cppcuda::ops::lltm_cell

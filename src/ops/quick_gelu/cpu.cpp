@@ -1,14 +1,9 @@
-#include "core/pointwise_cpu.h"
+#include "core/pointwise_cpu_table.h"
 #include "ops/quick_gelu/math.h"
-#include "ops/quick_gelu/schema.h"
 
 namespace cppcuda::ops::quick_gelu {
-namespace {
 
-TORCH_LIBRARY_IMPL(cppcuda, CPU, m) {
-  core::pointwise<core::CpuLoop<ForwardMath>, Forward, InPlace, Out>(m);
-  core::pointwise<core::CpuLoop<BackwardMath>, Backward>(m);
-}
+[[maybe_unused]] static const bool added =
+    core::add_pointwise_cpu<ForwardMath, /*inputs*/ 1>() && core::add_pointwise_cpu<BackwardMath, /*inputs*/ 2>();
 
-}  // namespace
 }  // namespace cppcuda::ops::quick_gelu

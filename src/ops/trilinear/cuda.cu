@@ -1,8 +1,8 @@
 #include <utility>
 
+#include "core/kernel_table.h"
 #include "core/launch.cuh"
 #include "core/width.h"
-#include "ops/trilinear/cuda_kernel.h"
 #include "ops/trilinear/kernel.cuh"
 #include "ops/trilinear/launch.h"
 #include "ops/trilinear/row_kernel.cuh"
@@ -35,10 +35,8 @@ void with_features(int64_t features, F f) {
   }(WholeFeatures{});
 }
 
-}  // namespace
-
 template <class T, class P>
-void CudaKernel<T, P>::forward(const ForwardParams<T, P>& p, core::CudaStream& stream) {
+void forward(const ForwardParams<T, P>& p, core::CudaStream& stream) {
   const bool packs = p.feats_feature == 1 &&
                      core::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
                      core::is_aligned16(p.out, {});
@@ -62,7 +60,7 @@ void CudaKernel<T, P>::forward(const ForwardParams<T, P>& p, core::CudaStream& s
 }
 
 template <class T, class P>
-void CudaKernel<T, P>::backward(const BackwardParams<T, P>& p, core::CudaStream& stream) {
+void backward(const BackwardParams<T, P>& p, core::CudaStream& stream) {
   // Calls f(FEATS, POINTS): which gradients are requested.
   const auto with_gradients = [&](auto f) {
     if (!p.grad_points) return f(std::true_type(), std::false_type());
@@ -96,11 +94,10 @@ void CudaKernel<T, P>::backward(const BackwardParams<T, P>& p, core::CudaStream&
   });
 }
 
-template struct CudaKernel<double, double>;
-template struct CudaKernel<float, float>;
-template struct CudaKernel<c10::Half, c10::Half>;
-template struct CudaKernel<c10::Half, float>;
-template struct CudaKernel<c10::BFloat16, c10::BFloat16>;
-template struct CudaKernel<c10::BFloat16, float>;
+[[maybe_unused]] const bool added = core::for_each_dtypes([]<class T, class P>() {
+  core::add_kernel(&forward<T, P>);
+  core::add_kernel(&backward<T, P>);
+});
 
+}  // namespace
 }  // namespace cppcuda::ops::trilinear

@@ -1,15 +1,12 @@
-#include <torch/library.h>
-
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "core/memory.h"
+#include "core/kernel_table.h"
 #include "core/parallel.h"
-#include "ops/upsample_bilinear2d/adapter.h"
 #include "ops/upsample_bilinear2d/cpu_kernel.h"
 #include "ops/upsample_bilinear2d/cpu_tables.h"
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/params.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
@@ -29,8 +26,8 @@ struct Images {
 };
 
 template <class T>
-bool streams(const Params<T>& p) {
-  return core::exceeds_cache(p.batch * p.channels * (p.y.in * p.x.in + p.y.out * p.x.out) * sizeof(T));
+bool streams(const Params<T>& p, const core::CpuContext& cpu) {
+  return cpu.exceeds_cache(p.batch * p.channels * (p.y.in * p.x.in + p.y.out * p.x.out) * sizeof(T));
 }
 
 // A row of the output lies between two rows of the input; those are interpolated along x first, and serve all the
@@ -68,13 +65,13 @@ class PlaneResizer {
 };
 
 template <class T>
-void run_forward(const Params<T>& p) {
+void forward(const ForwardParams<T>& p, const core::CpuContext& cpu) {
   const auto rows = taps(p.y), columns = taps(p.x);
   const ColumnTaps vectors(columns, p.x.in);
   const Images<T> images(p);
   const int64_t row_size = p.x.out * images.depth;
-  const bool stream = streams(p);
-  core::parallel_rows(images.count * p.y.out, row_size, core::elements_per_task,
+  const bool stream = streams(p, cpu);
+  core::parallel_rows(cpu, images.count * p.y.out, row_size, core::elements_per_task,
                       [&](auto isa, int64_t begin, int64_t end) {
                         using Kernel = RowKernel<typename decltype(isa)::type, T>;
                         PlaneResizer<Kernel, T> planes(p, vectors.view(), stream);
@@ -96,7 +93,7 @@ void run_forward(const Params<T>& p) {
 
 // A row of the input's gradient: the rows of the output's gradient summed along y, then that along x.
 template <class T>
-void run_backward(const Params<T>& p) {
+void backward(const BackwardParams<T>& p, const core::CpuContext& cpu) {
   using A = core::opmath<T>;
   const Readers<A> rows(p.y), columns(p.x);
   const Images<T> images(p);
@@ -105,12 +102,12 @@ void run_backward(const Params<T>& p) {
   const bool alike = columns.most * p.x.in <= 8 * (p.x.in + p.x.out);
   std::optional<VectorReaders<A>> vectors;
   if (depth == 1 && alike) vectors.emplace(columns, p.x.out);
-  const bool stream = streams(p);
+  const bool stream = streams(p, cpu);
   // Pixels along x for which the sums along y stay in the first cache.
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
-  core::parallel_rows(images.count * p.y.in, work, core::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
+  core::parallel_rows(cpu, images.count * p.y.in, work, core::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
     std::vector<A> along_y(p.x.out * depth);
     for (int64_t i = begin; i < end; ++i) {
@@ -135,20 +132,10 @@ void run_backward(const Params<T>& p) {
   });
 }
 
-Tensor forward_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
-                   std::optional<double> scale_h, std::optional<double> scale_w) {
-  return forward(input, output_size, mode, scale_h, scale_w, [](const auto& p) { run_forward(p); });
-}
-
-Tensor backward_cpu(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
-                    std::optional<double> scale_h, std::optional<double> scale_w) {
-  return backward(grad, input_size, mode, scale_h, scale_w, [](const auto& p) { run_backward(p); });
-}
-
-TORCH_LIBRARY_IMPL(cppcuda, CPU, m) {
-  m.impl(Forward::name, TORCH_FN(forward_cpu));
-  m.impl(Backward::name, TORCH_FN(backward_cpu));
-}
+[[maybe_unused]] const bool added = core::for_each_dtype([]<class T>() {
+  core::add_kernel(&forward<T>);
+  core::add_kernel(&backward<T>);
+});
 
 }  // namespace
 }  // namespace cppcuda::ops::upsample_bilinear2d

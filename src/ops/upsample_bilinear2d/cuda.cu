@@ -2,9 +2,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/kernel_table.h"
 #include "core/launch.cuh"
 #include "core/width.h"
-#include "ops/upsample_bilinear2d/cuda_kernel.h"
 #include "ops/upsample_bilinear2d/kernel.cuh"
 #include "ops/upsample_bilinear2d/launch.h"
 #include "ops/upsample_bilinear2d/tile_kernel.cuh"
@@ -54,10 +54,8 @@ std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }
 
-}  // namespace
-
 template <class T>
-void CudaKernel<T>::forward(const Params<T>& p, core::CudaStream& stream) {
+void forward(const ForwardParams<T>& p, core::CudaStream& stream) {
   if (const auto tiles = tiles_of(p, /*backward=*/false)) {
     constexpr int W = tile_columns<core::opmath<T>>;
     const auto kernel = tiles->packs ? forward_tile_kernel<core::wide<T>, W, T> : forward_tile_kernel<1, 2, T>;
@@ -70,7 +68,7 @@ void CudaKernel<T>::forward(const Params<T>& p, core::CudaStream& stream) {
 }
 
 template <class T>
-void CudaKernel<T>::backward(const Params<T>& p, core::CudaStream& stream) {
+void backward(const BackwardParams<T>& p, core::CudaStream& stream) {
   if (const auto tiles = tiles_of(p, /*backward=*/true)) {
     constexpr int W = tile_columns<core::opmath<T>>;
     const auto kernel = tiles->packs               ? backward_tile_kernel<core::wide<T>, W, T>
@@ -84,9 +82,10 @@ void CudaKernel<T>::backward(const Params<T>& p, core::CudaStream& stream) {
               });
 }
 
-template struct CudaKernel<double>;
-template struct CudaKernel<float>;
-template struct CudaKernel<c10::Half>;
-template struct CudaKernel<c10::BFloat16>;
+[[maybe_unused]] const bool added = core::for_each_dtype([]<class T>() {
+  core::add_kernel(&forward<T>);
+  core::add_kernel(&backward<T>);
+});
 
+}  // namespace
 }  // namespace cppcuda::ops::upsample_bilinear2d

@@ -24,4 +24,10 @@ struct Params {
   Axis<core::opmath<T>> y, x;  // from input to output, in both directions
 };
 
+template <class T>
+struct ForwardParams : Params<T> {};
+
+template <class T>
+struct BackwardParams : Params<T> {};
+
 }  // namespace cppcuda::ops::upsample_bilinear2d

@@ -1,20 +1,32 @@
-#pragma once
+// From tensors to the kernels' Params, and the matrix products of a cell that is not small. A small cell is as a whole
+// one kernel.
 
-// From tensors that were checked to Params, for CPU and CUDA alike: allocate, multiply, call run(Params). A small cell,
-// which is_small(CellSizes, bytes of a value) chooses, is as a whole the backend's own: run_small(Small...Params).
-
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
 
 #include "core/dtype.h"
+#include "core/kernels.h"
 #include "core/output.h"
 #include "core/row_strides.h"
 #include "ops/lltm_cell/gemm.h"
+#include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/params.h"
+#include "ops/lltm_cell/schema.h"
 #include "ops/lltm_cell/shape.h"
 
 namespace cppcuda::ops::lltm_cell {
+namespace {
+
+// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md
+// ours took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does
+// not use.
+bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
+  const int64_t most_rows = 128, most_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
+  // Factor by factor: sizes may be anything.
+  return cell.rows <= most_rows && cell.size <= most_products && cell.inputs <= most_products &&
+         cell.rows * 3 * cell.size * cell.concatenated() <= most_products;
+}
 
 template <class T>
 Matrix<T> matrix(const Tensor& t) {
@@ -22,12 +34,12 @@ Matrix<T> matrix(const Tensor& t) {
   return {t.const_data_ptr<T>(), core::row_stride(t, 1), t.stride(-1)};
 }
 
-template <class IsSmall>
-bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments, IsSmall is_small) {
+bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments) {
   for (const Tensor& t : arguments) {
     if (t.defined() && (t.dim() == 3 || !t.is_contiguous())) return false;
   }
-  return is_small(sizes, arguments.begin()->element_size());
+  const Tensor& first = *arguments.begin();
+  return first.is_cpu() ? is_small_on_cpu(sizes, first.element_size()) : is_small(sizes, first.element_size());
 }
 
 template <class T>
@@ -40,17 +52,15 @@ T* mutable_data_of(const Tensor& t) {
   return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
 }
 
-template <class IsSmall, class RunSmall, class Run>
-std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
-                                           const Tensor& weight, const Tensor& bias, const Tensor& hx, const Tensor& cx,
-                                           IsSmall is_small, RunSmall run_small, Run run) {
+std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
+                                           const Tensor& weight, const Tensor& bias, const Tensor& hx, const Tensor& cx) {
   auto [hy, cy, gates] = core::allocate(outputs);
   if (gates.numel() == 0) return {hy, cy, gates};
   const CellSizes sizes{cx.size(-2), input.size(-1), cx.size(-1)};
-  if (takes_small(sizes, {input, weight, bias, hx, cx}, is_small)) {
+  if (takes_small(sizes, {input, weight, bias, hx, cx})) {
     auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>,
                                                                           std::type_identity<C>) {
-      run_small(SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
+      core::run(cx.device(), SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
                                          .weight = weight.const_data_ptr<T>(),
                                          .bias = bias.const_data_ptr<T>(),
                                          .hx = hx.const_data_ptr<T>(),
@@ -70,7 +80,7 @@ std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& ou
   auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
     const auto state = matrix<C>(cx);
     const core::Rows rows = core::make_rows(cx, 1, state.rows);
-    run(ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
+    core::run(cx.device(), ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
                             .cx = state,
                             .hy = hy.template mutable_data_ptr<T>(),
                             .cy = cy.template mutable_data_ptr<C>(),
@@ -81,10 +91,20 @@ std::tuple<Tensor, Tensor, Tensor> forward(const std::array<core::Output, 3>& ou
   return {hy, cy, gates};
 }
 
+std::tuple<Tensor, Tensor, Tensor> cell(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                        const Tensor& cx) {
+  return run_forward(cell_shape(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+}
+
+std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                   const Tensor& cx) {
+  auto [hy, cy, gates] = run_forward(outputs("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+  return {hy, cy};
+}
+
 // d_gates [G?, B, 3S] and d_cx, where they are defined: from grad_hy and grad_cy, of which one is, and grad_gates.
-template <class Run>
 void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tensor& grad_gates, const Tensor& gates,
-                        const Tensor& cx, const Tensor& d_gates, const Tensor& d_cx, Run run) {
+                        const Tensor& cx, const Tensor& d_gates, const Tensor& d_cx) {
   auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
     BackwardParams<T, C> p{.grad_hy = matrix<T>(grad_hy),
                            .grad_cy = matrix<C>(grad_cy),
@@ -98,18 +118,17 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
     const auto rows_of = [&](const auto& m) { return m.data ? m.rows : p.gates.rows; };
     p.rows =
         core::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
-    run(p);
+    core::run(cx.device(), p);
   };
   core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
 }
 
-template <class IsSmall, class RunSmall, class Run>
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
-    const std::array<core::Output, 5>& shapes, const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
+    const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
     const OptionalTensor& grad_gates, const Tensor& gates, const OptionalTensor& input, const OptionalTensor& weight,
-    const OptionalTensor& hx, const Tensor& cx, const c10::List<bool>& output_mask, IsSmall is_small,
-    RunSmall run_small, Run run) {
-  const auto outputs = core::allocate(shapes);
+    const OptionalTensor& hx, const Tensor& cx, c10::List<bool> output_mask) {
+  const auto outputs = core::allocate(
+      backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
   const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
   for (size_t o = 0; o < wanted.size(); ++o) {
@@ -133,9 +152,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
                         : w.defined() ? w.size(-1) - cx.size(-1)
                                       : 0,
                         cx.size(-1)};
-  if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx}, is_small)) {
+  if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx})) {
     auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-      run_small(SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
+      core::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
                                           .grad_cy = data_of<C>(of_cy),
                                           .grad_gates = data_of<T>(of_gates),
                                           .gates = gates.const_data_ptr<T>(),
@@ -159,7 +178,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   Tensor d_gates;
   if (of_state) {
     if (need_gates) d_gates = at::empty_like(gates, at::MemoryFormat::Contiguous);
-    pointwise_backward(of_hy, of_cy, need_gates ? of_gates : Tensor(), gates, cx, d_gates, d_cx, run);
+    pointwise_backward(of_hy, of_cy, need_gates ? of_gates : Tensor(), gates, cx, d_gates, d_cx);
   } else {
     d_gates = of_gates;
     if (d_cx.defined()) d_cx.zero_();
@@ -170,4 +189,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   return result;
 }
 
+TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
+  core::implement<Forward, forward>(m);
+  core::implement<Cell, cell>(m);
+  core::implement<Backward, backward>(m);
+}
+
+}  // namespace
 }  // namespace cppcuda::ops::lltm_cell

@@ -1,25 +1,27 @@
-#pragma once
+// From tensors to the kernels' Params.
 
-// From tensors to Params, for CPU and CUDA alike: check, allocate, call run(Params).
+#include <torch/library.h>
 
 #include "core/dtype.h"
+#include "core/kernels.h"
 #include "core/output.h"
 #include "core/row_strides.h"
 #include "ops/trilinear/params.h"
+#include "ops/trilinear/schema.h"
 #include "ops/trilinear/shape.h"
 
 namespace cppcuda::ops::trilinear {
+namespace {
 
 using core::make_rows;
 using core::row_stride;
 
-template <class Run>
-Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
+Tensor forward(const Tensor& feats, const Tensor& points) {
   Tensor out = core::allocate(forward_shape(feats, points));
   if (out.numel() == 0) return out;
   const auto feats_rows = row_stride(feats, 2), points_rows = row_stride(points, 1);
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-    run(ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
+    core::run(feats.device(), ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
                             .points = points.const_data_ptr<P>(),
                             .out = out.mutable_data_ptr<T>(),
                             .rows = make_rows(points, 1, feats_rows, points_rows),
@@ -34,9 +36,8 @@ Tensor forward(const Tensor& feats, const Tensor& points, Run run) {
   return out;
 }
 
-template <class Run>
 std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
-                                    const c10::List<bool>& output_mask, Run run) {
+                                    c10::List<bool> output_mask) {
   auto [grad_feats, grad_points] = core::allocate(backward_shape(grad, feats, points, output_mask));
   const bool need_feats = output_mask[0], need_points = output_mask[1];
   // The gradient of feats does not read feats.
@@ -49,7 +50,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
   // Without feats, strides that step as evenly as any.
   const auto feats_rows = need_points ? row_stride(x, 2) : RowStride{points.size(-2), 1};
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-    run(BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
+    core::run(grad.device(), BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
                              .feats = need_points ? x.const_data_ptr<T>() : nullptr,
                              .points = points.const_data_ptr<P>(),
                              .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
@@ -70,4 +71,10 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
   return {grad_feats, grad_points};
 }
 
+TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
+  core::implement<Forward, forward>(m);
+  core::implement<Backward, backward>(m);
+}
+
+}  // namespace
 }  // namespace cppcuda::ops::trilinear

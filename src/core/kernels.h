@@ -1,0 +1,48 @@
+#pragma once
+
+// From torch's side to the kernels: core::run(device, params) calls the kernel for them.
+
+#include <c10/core/Device.h>
+#include <torch/library.h>
+
+#include "core/cuda.h"
+#include "core/kernel_table.h"
+
+namespace cppcuda::core {
+
+// Throws when the loaded library of kernels was compiled with other headers than this library, which names both files.
+void check_kernels();
+
+// The kernel of that name. Throws as check_kernels does, and when there is none.
+AnyKernel find_kernel(const char* name);
+
+template <class Context, class... Tags, class Params>
+void run_with(const Params& params, Context& context) {
+  static const auto kernel =
+      reinterpret_cast<Kernel<Params, Context>>(find_kernel(KernelName<Params, Context, Tags...>::get()));
+  kernel(params, context);
+}
+
+const CpuContext& cpu_context();
+
+// Runs the kernel for Params on a device, on the current stream of a GPU.
+template <class... Tags, class Params>
+void run(c10::Device device, const Params& params) {
+  if (device.is_cpu()) {
+    run_with<const CpuContext, Tags...>(params, cpu_context());
+  } else {
+    on_current_stream(device, [&](CudaStream& stream) { run_with<CudaStream, Tags...>(params, stream); });
+  }
+}
+
+// Whether a table of this build has kernels for CUDA; true for one of another build, so that a call says what is wrong.
+bool has_cuda_kernels();
+
+// In a TORCH_LIBRARY_FRAGMENT: the function serves every device that there are kernels for.
+template <class TheOp, auto Function>
+void implement(torch::Library& library) {
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(Function)));
+  if (has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, TORCH_FN(Function)));
+}
+
+}  // namespace cppcuda::core
