@@ -2,7 +2,8 @@
 # Checks of the built library that are not about what its functions compute.
 #
 #   check_library.sh dependencies|exports|parallel <libcppcuda.so> <file with the paths of its objects>
-#   check_library.sh capabilities <libcppcuda.so> <file with the paths of the CPU kernels' objects>
+#   check_library.sh kernels <libcppcuda_kernels.so>
+#   check_library.sh capabilities <libcppcuda_kernels.so> <file with the paths of the CPU kernels' objects>
 #   check_library.sh paths <libcppcuda.so> <file with the folders of the source, the build and torch>
 set -euo pipefail
 library=$2
@@ -18,6 +19,18 @@ case $1 in
     # A program without Python must be able to load it.
     if grep -E 'NEEDED.*(libpython|libtorch_python)' <<< "$dynamic"; then fail "$library needs Python"; fi
     if grep 'TEXTREL' <<< "$dynamic"; then fail "$library is not position independent"; fi
+    # One build serves torch with and without CUDA, of any version.
+    needed=$(sed -nE 's/.*NEEDED.*\[(.*)\]$/\1/p' <<< "$dynamic" | grep -vE '^(libstdc\+\+|libgomp|libgcc_s|libm|libc|ld-linux.*|libasan|libubsan)\.so' | sort | xargs)
+    [ "$needed" = "libc10.so libcppcuda_kernels.so libtorch_cpu.so" ] || fail "$library needs $needed"
+    ;;
+  kernels)
+    needed=$(readelf -d "$library" | sed -nE 's/.*NEEDED.*\[(.*)\]$/\1/p' | grep -vE '^(libstdc\+\+|libgcc_s|libm|libc|ld-linux.*|libasan|libubsan)\.so' || true)
+    [ -z "$needed" ] || fail "$library needs $needed"
+    exported=$(nm -DC --defined-only "$library" | cut -d' ' -f2- | grep -vE '^[VWu] (.* )?(std|__gnu_cxx)::' || true)
+    [ "$exported" = "T cppcuda_kernels_v1" ] || fail "$library exports" "$exported"
+    # Symbols of torch's: its 16-bit types may only be among the arguments.
+    torch=$(nm -C "$library" | cut -c18- | grep -E '^. ([a-z ]*[ &*])?(at|c10|torch)::' | grep -vE '^[rdbtRVWu] (typeinfo|vtable)' || true)
+    [ -z "$torch" ] || fail "$library has symbols of torch:" "$torch"
     ;;
   exports)
     # Templates of torch's and the standard library's are weak and may stay; of ours only what <cppcuda/...> declares.

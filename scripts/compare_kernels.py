@@ -3,7 +3,7 @@
 usage: compare_kernels.py BUILD_FOLDER BUILD_FOLDER [--filter REGEX]
 
 Compared are the functions of the CPU kernels' objects (one set for each instruction set) and the kernels in the
-device code of libcppcuda.so, without addresses, offsets of constants and names of symbols. Functions are matched
+device code of libcppcuda_kernels.so, without addresses, offsets of constants and names of symbols. Functions are matched
 by their code, and what is left over is printed by name, so that a renamed function is no difference.
 
 Exit status: 0 when all code is the same, 1 when some is not, 2 when nothing could be read.
@@ -84,7 +84,7 @@ def main() -> None:
 
     def kernels(build: Path) -> tuple[Functions, Functions]:
         objects = sorted(p for p in build.rglob("*.o") if "cpu_kernel" in p.name or "/cpu/" in str(p))
-        sides = cpu_functions(objects), cuda_functions(build / "libcppcuda.so")
+        sides = cpu_functions(objects), cuda_functions(build / "libcppcuda_kernels.so")
         return tuple({n: c for n, c in side.items() if re.search(options.filter, n)} for side in sides)  # type: ignore[return-value]
 
     try:

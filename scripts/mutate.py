@@ -43,7 +43,7 @@ class Runner(NamedTuple):
 GTEST = {"passed": r"\[  PASSED  \] (\d+) tests?", "failed": r"\[  FAILED  \] (\S+?),? "}
 RUNNERS = {
     "pytest": Runner("cppcuda", ("site",), r"(\d+) passed", r"^FAILED (\S+)"),
-    "unit": Runner("cppcuda_tests", ("libcppcuda.so", "cpp_tests/cppcuda_tests"), **GTEST),
+    "unit": Runner("cppcuda_tests", ("libcppcuda.so", "libcppcuda_kernels.so", "cpp_tests/cppcuda_tests"), **GTEST),
     "simt": Runner("cppcuda_simt_tests", ("cpp_tests/simt/cppcuda_simt_tests",), **GTEST),
 }
 

@@ -21,7 +21,8 @@ def _cflags(c: Config) -> list[str]:
 
 def _libs(c: Config) -> list[str]:
     folders = (c.library_path.parent, _TORCH / "lib")
-    libraries = ["cppcuda", "torch", "torch_cpu", "c10", *(["torch_cuda", "c10_cuda"] if c.cuda_version else [])]
+    of_cuda = [name for name in ("torch_cuda", "c10_cuda") if (_TORCH / f"lib/lib{name}.so").exists()]
+    libraries = ["cppcuda", "torch", "torch_cpu", "c10", *of_cuda]
     return [
         *(option for folder in folders for option in (f"-L{folder}", f"-Wl,-rpath,{folder}")),
         # A program that only runs exported models names no symbol of the library, and still needs it.

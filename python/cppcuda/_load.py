@@ -22,9 +22,7 @@ def _release(version: str) -> str:
 
 def _check_torch() -> None:
     """Raises ImportError for another torch than the one built with, which would fail on undefined symbols."""
-    cuda = torch.version.cuda
-    same_cuda = _build.CUDA is None or (cuda is not None and cuda.split(".")[0] == _build.CUDA.split(".")[0])
-    if _release(torch.__version__) != _release(_build.TORCH_VERSION) or not same_cuda:
+    if _release(torch.__version__) != _release(_build.TORCH_VERSION):
         raise ImportError(
             f"cppcuda {_build.VERSION} was built with torch {_build.TORCH_VERSION}, "
             f"but torch {torch.__version__} is installed. {_REBUILD}"
@@ -39,7 +37,10 @@ def load() -> Path:
         if not _PACKAGED.is_file():
             raise ImportError(f"cppcuda: {_PACKAGED} is missing. {_REBUILD}")
         torch.ops.load_library(_PACKAGED)
-    path = Path(torch.ops.cppcuda._library_path())
+    try:
+        path = Path(torch.ops.cppcuda._library_path())
+    except RuntimeError as error:  # the kernels are those of another build
+        raise ImportError(str(error).splitlines()[0]) from None
     if registered and not (_PACKAGED.is_file() and path.samefile(_PACKAGED)):
         # A second copy in one process would abort: an operator is registered only once.
         warnings.warn(

@@ -16,6 +16,8 @@ from cppcuda import _config
 from cppcuda.__main__ import main
 from support import load_script, run_python
 
+KERNELS = cppcuda.library_path().with_name("libcppcuda_kernels.so")
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -65,7 +67,7 @@ def test_cuda_architectures() -> None:
         pytest.skip("cppcuda was built without CUDA")
     report = load_script(ROOT / "scripts/kernel_report.py")
     try:
-        dump = report.Cuobjdump(cppcuda.library_path())
+        dump = report.Cuobjdump(KERNELS)
     except report.UnreadableError as e:
         pytest.skip(str(e))
     machine_code = report.architectures(dump.lines("--list-elf"))

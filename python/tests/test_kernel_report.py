@@ -9,6 +9,8 @@ import cppcuda
 import pytest
 from support import load_script
 
+KERNELS = cppcuda.library_path().with_name("libcppcuda_kernels.so")
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kernel_report.py"
 if not SCRIPT.is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
@@ -311,12 +313,12 @@ def test_built_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     if not cppcuda._build.CUDA:
         pytest.skip("cppcuda was built without CUDA")
     try:
-        dump = report.Cuobjdump(cppcuda.library_path())
+        dump = report.Cuobjdump(KERNELS)
     except report.UnreadableError as e:
         pytest.skip(str(e))
     arch = report.architectures(dump.lines("--list-elf"))[-1]
     results = tmp_path / "report.json"
-    status = report.main([str(cppcuda.library_path()), "--arch", arch, "--json", str(results)])
+    status = report.main([str(KERNELS), "--arch", arch, "--json", str(results)])
     printed = capfd.readouterr()
     assert status == 0, printed.err
     kernels = json.loads(results.read_text())

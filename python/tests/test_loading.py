@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import cppcuda
@@ -104,8 +105,9 @@ torch.ops.load_library(cppcuda.library_path())
 
 def test_second_copy_is_not_loaded(tmp_path: Path) -> None:
     """It would abort the process: an operator is registered only once."""
+    for library in PACKAGE.glob("lib/*.so"):
+        shutil.copy(library, tmp_path)
     copy = tmp_path / "libcppcuda.so"
-    shutil.copy(cppcuda.library_path(), copy)
     run_python(
         """
 import sys, warnings, torch
@@ -133,16 +135,11 @@ def test_import_with_another_torch(tmp_path: Path) -> None:
     assert "undefined symbol" not in message + done.stderr
 
 
-def test_import_with_torch_for_another_cuda(tmp_path: Path) -> None:
-    copy_of_package(tmp_path, torch_version=f"{torch.__version__.split('+')[0]}+cu118", cuda="11.8")
-    message = run_python(IMPORT_FAILS, tmp_path).stdout
-    assert "+cu118" in message and torch.__version__ in message
-
-
-def test_another_patch_release_is_the_same_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [".99", ".0+cpu", ".0+cu118"])
+def test_another_build_of_the_same_torch(tmp_path: Path, rest: str) -> None:
     """The check passes; the copy has no library, which is the next thing that is said."""
     major_minor = ".".join(torch.__version__.split(".")[:2])
-    package = copy_of_package(tmp_path, torch_version=f"{major_minor}.99")
+    package = copy_of_package(tmp_path, torch_version=f"{major_minor}{rest}")
     message = run_python(IMPORT_FAILS, tmp_path).stdout
     assert f"{package / 'lib' / 'libcppcuda.so'} is missing" in message
     assert "pip install" in message
@@ -174,3 +171,69 @@ def test_public_names() -> None:
     for name in cppcuda.nn.__all__:
         assert getattr(cppcuda.nn, name).__doc__
     assert (PACKAGE / "py.typed").is_file()
+
+
+# ---------------------------------------------------------------- the library of the kernels
+
+OTHER_KERNELS = """
+struct Table { const char* headers; };
+static const Table table{"of another build"};
+extern "C" const Table* cppcuda_kernels_v1() { return &table; }
+"""
+
+
+def kernels_of_another_build(folder: Path) -> Path:
+    folder.mkdir()
+    library = folder / "libcppcuda_kernels.so"
+    (folder / "table.cpp").write_text(OTHER_KERNELS)
+    command = ["c++", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "table.cpp", "-o", library.name]
+    subprocess.run(command, check=True, cwd=folder)
+    return library
+
+
+def assert_names_both(message: str, library: Path, kernels: Path) -> None:
+    assert re.fullmatch(
+        rf"cppcuda: {re.escape(str(library))} and the library of its kernels, {re.escape(str(kernels))}, come from "
+        "different builds\\. Install both from one build, and load no other copy of the kernels before\\.",
+        message.strip(),
+    ), message
+
+
+def test_kernels_of_another_build(tmp_path: Path) -> None:
+    kernels = kernels_of_another_build(tmp_path / "other")
+    site = tmp_path / "site"
+    package = shutil.copytree(PACKAGE, site / "cppcuda", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(kernels, package / "lib")
+    message = run_python(IMPORT_FAILS, site).stdout
+    assert_names_both(message, package / "lib/libcppcuda.so", package / "lib/libcppcuda_kernels.so")
+
+
+def test_kernels_of_another_build_that_were_loaded_before(tmp_path: Path) -> None:
+    kernels = kernels_of_another_build(tmp_path / "other")
+    load = f"import ctypes; ctypes.CDLL({str(kernels)!r})"
+    message = run_python(load + IMPORT_FAILS, PACKAGE.parent).stdout
+    assert_names_both(message, cppcuda.library_path(), kernels)
+
+    # Without the package, the first call says so.
+    code = f"""{load}
+import torch
+torch.ops.load_library({str(cppcuda.library_path())!r})
+try:
+    torch.ops.cppcuda.sigmoid(torch.zeros(2))
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+"""
+    assert_names_both(run_python(code).stdout, cppcuda.library_path(), kernels)
+
+
+def test_same_kernels_from_another_folder_that_were_loaded_before(tmp_path: Path) -> None:
+    """They are shared: the loader looks at the names of libraries, not at their folders."""
+    kernels = Path(shutil.copy(PACKAGE / "lib/libcppcuda_kernels.so", tmp_path))
+    code = f"""
+import ctypes
+ctypes.CDLL({str(kernels)!r})
+import cppcuda, torch
+assert cppcuda.functional.sigmoid(torch.zeros(2)).tolist() == [0.5, 0.5]
+print({{line.split()[-1] for line in open("/proc/self/maps") if "cppcuda_kernels" in line}})
+"""
+    assert run_python(code).stdout.strip() == str({str(kernels)})

@@ -22,7 +22,7 @@ constexpr KernelTable table{.headers = CPPCUDA_KERNEL_HEADERS, .has_cuda = CPPCU
 
 }  // namespace
 
-void add_kernel(const char* name, AnyKernel kernel) { kernels()[name] = kernel; }
+void add_to_table(const char* name, AnyKernel kernel) { kernels()[name] = kernel; }
 
 }  // namespace cppcuda::core
 

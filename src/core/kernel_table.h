@@ -33,11 +33,11 @@ struct KernelTable {
 };
 
 // In files of kernels: puts a kernel into the table.
-void add_kernel(const char* name, AnyKernel kernel);
+void add_to_table(const char* name, AnyKernel kernel);
 
 template <class... Tags, class Params, class Context>
-void add_kernel(Kernel<Params, Context> kernel) {
-  add_kernel(KernelName<Params, Context, Tags...>::get(), reinterpret_cast<AnyKernel>(kernel));
+void add_to_table(Kernel<Params, Context> kernel) {
+  add_to_table(KernelName<Params, Context, Tags...>::get(), reinterpret_cast<AnyKernel>(kernel));
 }
 
 // Calls f.template operator()<T>() for each dtype. Returns true, for the initialiser of a constant.

@@ -42,7 +42,7 @@ void check_kernels() {
               "the kernels before.");
 }
 
-AnyKernel find_kernel(const char* name) {
+AnyKernel look_up(const char* name) {
   check_kernels();
   const AnyKernel kernel = cppcuda_kernels_v1()->find(name);
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "no kernel ", name);

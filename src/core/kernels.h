@@ -14,12 +14,12 @@ namespace cppcuda::core {
 void check_kernels();
 
 // The kernel of that name. Throws as check_kernels does, and when there is none.
-AnyKernel find_kernel(const char* name);
+AnyKernel look_up(const char* name);
 
 template <class Context, class... Tags, class Params>
 void run_with(const Params& params, Context& context) {
   static const auto kernel =
-      reinterpret_cast<Kernel<Params, Context>>(find_kernel(KernelName<Params, Context, Tags...>::get()));
+      reinterpret_cast<Kernel<Params, Context>>(look_up(KernelName<Params, Context, Tags...>::get()));
   kernel(params, context);
 }
 

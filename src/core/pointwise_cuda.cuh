@@ -31,8 +31,8 @@ void pointwise_strided(const StridedParams<T, inputs>& p, CudaStream& stream) {
 template <class Math, int inputs>
 bool add_pointwise_cuda() {
   return for_each_dtype([]<class T>() {
-    add_kernel<Math>(&pointwise_dense<Math, T, inputs>);
-    add_kernel<Math>(&pointwise_strided<Math, T, inputs>);
+    add_to_table<Math>(&pointwise_dense<Math, T, inputs>);
+    add_to_table<Math>(&pointwise_strided<Math, T, inputs>);
   });
 }
 

@@ -63,10 +63,10 @@ void small_backward(const SmallBackwardParams<T, C>& p, const core::CpuContext& 
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtypes([]<class T, class C>() {
-  core::add_kernel(&forward<T, C>);
-  core::add_kernel(&backward<T, C>);
-  core::add_kernel(&small_forward<T, C>);
-  core::add_kernel(&small_backward<T, C>);
+  core::add_to_table(&forward<T, C>);
+  core::add_to_table(&backward<T, C>);
+  core::add_to_table(&small_forward<T, C>);
+  core::add_to_table(&small_backward<T, C>);
 });
 
 }  // namespace

@@ -77,10 +77,10 @@ void backward(const BackwardParams<T, C>& p, core::CudaStream& stream) {
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtypes([]<class T, class C>() {
-  core::add_kernel(&forward<T, C>);
-  core::add_kernel(&backward<T, C>);
-  core::add_kernel(&small_forward<T, C>);
-  core::add_kernel(&small_backward<T, C>);
+  core::add_to_table(&forward<T, C>);
+  core::add_to_table(&backward<T, C>);
+  core::add_to_table(&small_forward<T, C>);
+  core::add_to_table(&small_backward<T, C>);
 });
 
 }  // namespace

@@ -95,8 +95,8 @@ void backward(const BackwardParams<T, P>& p, core::CudaStream& stream) {
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtypes([]<class T, class P>() {
-  core::add_kernel(&forward<T, P>);
-  core::add_kernel(&backward<T, P>);
+  core::add_to_table(&forward<T, P>);
+  core::add_to_table(&backward<T, P>);
 });
 
 }  // namespace

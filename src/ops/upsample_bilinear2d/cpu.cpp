@@ -133,8 +133,8 @@ void backward(const BackwardParams<T>& p, const core::CpuContext& cpu) {
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtype([]<class T>() {
-  core::add_kernel(&forward<T>);
-  core::add_kernel(&backward<T>);
+  core::add_to_table(&forward<T>);
+  core::add_to_table(&backward<T>);
 });
 
 }  // namespace

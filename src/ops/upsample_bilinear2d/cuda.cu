@@ -83,8 +83,8 @@ void backward(const BackwardParams<T>& p, core::CudaStream& stream) {
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtype([]<class T>() {
-  core::add_kernel(&forward<T>);
-  core::add_kernel(&backward<T>);
+  core::add_to_table(&forward<T>);
+  core::add_to_table(&backward<T>);
 });
 
 }  // namespace
