@@ -3,8 +3,8 @@
 usage: compare_kernels.py BUILD_FOLDER BUILD_FOLDER [--filter REGEX]
 
 Compared are the functions of the CPU kernels' objects (one set for each instruction set) and the kernels in the
-device code of libcppcuda_kernels.so, without addresses, offsets of constants and names of symbols. Functions are matched
-by their code, and what is left over is printed by name, so that a renamed function is no difference.
+device code of libcppcuda_kernels.so, without addresses, offsets of constants and names of symbols. Functions are
+matched by their code, and what is left over is printed by name, so that a renamed function is no difference.
 
 Exit status: 0 when all code is the same, 1 when some is not, 2 when nothing could be read.
 """

@@ -27,9 +27,9 @@ struct KernelName {
 using AnyKernel = void (*)();
 
 struct KernelTable {
-  const char* headers;                    // their hash
-  bool has_cuda;                          // whether there are kernels for CUDA
-  AnyKernel (*find)(const char* name);    // null where there is none
+  const char* headers;                  // their hash
+  bool has_cuda;                        // whether there are kernels for CUDA
+  AnyKernel (*find)(const char* name);  // null where there is none
 };
 
 // In files of kernels: puts a kernel into the table.

@@ -36,9 +36,9 @@ bool is_this_build(const KernelTable& table) { return std::string_view(table.hea
 
 void check_kernels() {
   const KernelTable* const table = cppcuda_kernels_v1();
-  TORCH_CHECK(is_this_build(*table), "cppcuda: ",
-              file_of(reinterpret_cast<const void*>(&check_kernels)), " and the library of its kernels, ",
-              file_of(table), ", come from different builds. Install both from one build, and load no other copy of ",
+  TORCH_CHECK(is_this_build(*table), "cppcuda: ", file_of(reinterpret_cast<const void*>(&check_kernels)),
+              " and the library of its kernels, ", file_of(table),
+              ", come from different builds. Install both from one build, and load no other copy of ",
               "the kernels before.");
 }
 

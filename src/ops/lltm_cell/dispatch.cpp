@@ -53,7 +53,8 @@ T* mutable_data_of(const Tensor& t) {
 }
 
 std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
-                                           const Tensor& weight, const Tensor& bias, const Tensor& hx, const Tensor& cx) {
+                                               const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                               const Tensor& cx) {
   auto [hy, cy, gates] = core::allocate(outputs);
   if (gates.numel() == 0) return {hy, cy, gates};
   const CellSizes sizes{cx.size(-2), input.size(-1), cx.size(-1)};
@@ -61,16 +62,16 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>
     auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>,
                                                                           std::type_identity<C>) {
       core::run(cx.device(), SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
-                                         .weight = weight.const_data_ptr<T>(),
-                                         .bias = bias.const_data_ptr<T>(),
-                                         .hx = hx.const_data_ptr<T>(),
-                                         .cx = cx.const_data_ptr<C>(),
-                                         .hy = hy.template mutable_data_ptr<T>(),
-                                         .gates = gates.template mutable_data_ptr<T>(),
-                                         .cy = cy.template mutable_data_ptr<C>(),
-                                         .rows = static_cast<int>(sizes.rows),
-                                         .inputs = static_cast<int>(sizes.inputs),
-                                         .size = static_cast<int>(sizes.size)});
+                                                      .weight = weight.const_data_ptr<T>(),
+                                                      .bias = bias.const_data_ptr<T>(),
+                                                      .hx = hx.const_data_ptr<T>(),
+                                                      .cx = cx.const_data_ptr<C>(),
+                                                      .hy = hy.template mutable_data_ptr<T>(),
+                                                      .gates = gates.template mutable_data_ptr<T>(),
+                                                      .cy = cy.template mutable_data_ptr<C>(),
+                                                      .rows = static_cast<int>(sizes.rows),
+                                                      .inputs = static_cast<int>(sizes.inputs),
+                                                      .size = static_cast<int>(sizes.size)});
     };
     core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
     return {hy, cy, gates};
@@ -81,11 +82,11 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>
     const auto state = matrix<C>(cx);
     const core::Rows rows = core::make_rows(cx, 1, state.rows);
     core::run(cx.device(), ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
-                            .cx = state,
-                            .hy = hy.template mutable_data_ptr<T>(),
-                            .cy = cy.template mutable_data_ptr<C>(),
-                            .rows = rows,
-                            .size = cx.size(-1)});
+                                               .cx = state,
+                                               .hy = hy.template mutable_data_ptr<T>(),
+                                               .cy = cy.template mutable_data_ptr<C>(),
+                                               .rows = rows,
+                                               .size = cx.size(-1)});
   };
   core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
   return {hy, cy, gates};
@@ -123,12 +124,14 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
   core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
-    const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
-    const OptionalTensor& grad_gates, const Tensor& gates, const OptionalTensor& input, const OptionalTensor& weight,
-    const OptionalTensor& hx, const Tensor& cx, c10::List<bool> output_mask) {
-  const auto outputs = core::allocate(
-      backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor& grad_hy,
+                                                            const OptionalTensor& grad_cy,
+                                                            const OptionalTensor& grad_gates, const Tensor& gates,
+                                                            const OptionalTensor& input, const OptionalTensor& weight,
+                                                            const OptionalTensor& hx, const Tensor& cx,
+                                                            c10::List<bool> output_mask) {
+  const auto outputs =
+      core::allocate(backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
   const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
   for (size_t o = 0; o < wanted.size(); ++o) {
@@ -155,21 +158,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(
   if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx})) {
     auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
       core::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
-                                          .grad_cy = data_of<C>(of_cy),
-                                          .grad_gates = data_of<T>(of_gates),
-                                          .gates = gates.const_data_ptr<T>(),
-                                          .input = data_of<T>(x),
-                                          .weight = data_of<T>(w),
-                                          .hx = data_of<T>(h),
-                                          .cx = cx.const_data_ptr<C>(),
-                                          .d_input = mutable_data_of<T>(wanted[0]),
-                                          .d_weight = mutable_data_of<T>(wanted[1]),
-                                          .d_bias = mutable_data_of<T>(wanted[2]),
-                                          .d_hx = mutable_data_of<T>(wanted[3]),
-                                          .d_cx = mutable_data_of<C>(wanted[4]),
-                                          .rows = static_cast<int>(sizes.rows),
-                                          .inputs = static_cast<int>(sizes.inputs),
-                                          .size = static_cast<int>(sizes.size)});
+                                                       .grad_cy = data_of<C>(of_cy),
+                                                       .grad_gates = data_of<T>(of_gates),
+                                                       .gates = gates.const_data_ptr<T>(),
+                                                       .input = data_of<T>(x),
+                                                       .weight = data_of<T>(w),
+                                                       .hx = data_of<T>(h),
+                                                       .cx = cx.const_data_ptr<C>(),
+                                                       .d_input = mutable_data_of<T>(wanted[0]),
+                                                       .d_weight = mutable_data_of<T>(wanted[1]),
+                                                       .d_bias = mutable_data_of<T>(wanted[2]),
+                                                       .d_hx = mutable_data_of<T>(wanted[3]),
+                                                       .d_cx = mutable_data_of<C>(wanted[4]),
+                                                       .rows = static_cast<int>(sizes.rows),
+                                                       .inputs = static_cast<int>(sizes.inputs),
+                                                       .size = static_cast<int>(sizes.size)});
     };
     core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
     return result;

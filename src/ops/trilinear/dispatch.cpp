@@ -22,15 +22,15 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
   const auto feats_rows = row_stride(feats, 2), points_rows = row_stride(points, 1);
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
     core::run(feats.device(), ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
-                            .points = points.const_data_ptr<P>(),
-                            .out = out.mutable_data_ptr<T>(),
-                            .rows = make_rows(points, 1, feats_rows, points_rows),
-                            .features = feats.size(-1),
-                            .feats_rows = feats_rows,
-                            .points_rows = points_rows,
-                            .feats_corner = feats.stride(-2),
-                            .feats_feature = feats.stride(-1),
-                            .points_coordinate = points.stride(-1)});
+                                                  .points = points.const_data_ptr<P>(),
+                                                  .out = out.mutable_data_ptr<T>(),
+                                                  .rows = make_rows(points, 1, feats_rows, points_rows),
+                                                  .features = feats.size(-1),
+                                                  .feats_rows = feats_rows,
+                                                  .points_rows = points_rows,
+                                                  .feats_corner = feats.stride(-2),
+                                                  .feats_feature = feats.stride(-1),
+                                                  .points_coordinate = points.stride(-1)});
   };
   core::visit_dtypes(feats.scalar_type(), points.scalar_type(), call);
   return out;
@@ -50,20 +50,21 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
   // Without feats, strides that step as evenly as any.
   const auto feats_rows = need_points ? row_stride(x, 2) : RowStride{points.size(-2), 1};
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-    core::run(grad.device(), BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
-                             .feats = need_points ? x.const_data_ptr<T>() : nullptr,
-                             .points = points.const_data_ptr<P>(),
-                             .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
-                             .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
-                             .rows = make_rows(points, 1, grad_rows, feats_rows, points_rows),
-                             .features = grad.size(-1),
-                             .grad_rows = grad_rows,
-                             .feats_rows = feats_rows,
-                             .points_rows = points_rows,
-                             .grad_feature = grad.stride(-1),
-                             .feats_corner = need_points ? x.stride(-2) : 0,
-                             .feats_feature = need_points ? x.stride(-1) : 1,
-                             .points_coordinate = points.stride(-1)});
+    core::run(grad.device(),
+              BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
+                                   .feats = need_points ? x.const_data_ptr<T>() : nullptr,
+                                   .points = points.const_data_ptr<P>(),
+                                   .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
+                                   .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
+                                   .rows = make_rows(points, 1, grad_rows, feats_rows, points_rows),
+                                   .features = grad.size(-1),
+                                   .grad_rows = grad_rows,
+                                   .feats_rows = feats_rows,
+                                   .points_rows = points_rows,
+                                   .grad_feature = grad.stride(-1),
+                                   .feats_corner = need_points ? x.stride(-2) : 0,
+                                   .feats_feature = need_points ? x.stride(-1) : 1,
+                                   .points_coordinate = points.stride(-1)});
   };
   if (need_feats || need_points) {
     core::visit_dtypes(grad.scalar_type(), points.scalar_type(), call);

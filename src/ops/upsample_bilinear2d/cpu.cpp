@@ -107,29 +107,30 @@ void backward(const BackwardParams<T>& p, const core::CpuContext& cpu) {
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
-  core::parallel_rows(cpu, images.count * p.y.in, work, core::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
-    using Kernel = RowKernel<typename decltype(isa)::type, T>;
-    std::vector<A> along_y(p.x.out * depth);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t y = i % p.y.in;
-      const auto [first, last] = rows.outputs[y];
-      const T* grad = Images<T>::source(p, i / p.y.in) + first * p.strides.h;
-      const int64_t later = y + 1 < p.y.in ? rows.outputs[y + 1].last - last : 0;
-      T* out = p.target + i * p.x.in * depth;
-      for (int64_t x = 0, summed = 0; x < p.x.in; x += tile) {
-        const int64_t count = std::min(tile, p.x.in - x), right = columns.outputs[x + count - 1].last;
-        Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later, p.strides.w,
-                         p.strides.c, right - summed, depth, along_y.data() + summed * depth);
-        summed = right;
-        if (vectors) {
-          Kernel::gather(vectors->view(), along_y.data(), out);
-        } else {
-          Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
-                                count, along_y.data(), depth, out + x * depth, stream);
+  core::parallel_rows(
+      cpu, images.count * p.y.in, work, core::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
+        using Kernel = RowKernel<typename decltype(isa)::type, T>;
+        std::vector<A> along_y(p.x.out * depth);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t y = i % p.y.in;
+          const auto [first, last] = rows.outputs[y];
+          const T* grad = Images<T>::source(p, i / p.y.in) + first * p.strides.h;
+          const int64_t later = y + 1 < p.y.in ? rows.outputs[y + 1].last - last : 0;
+          T* out = p.target + i * p.x.in * depth;
+          for (int64_t x = 0, summed = 0; x < p.x.in; x += tile) {
+            const int64_t count = std::min(tile, p.x.in - x), right = columns.outputs[x + count - 1].last;
+            Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later,
+                             p.strides.w, p.strides.c, right - summed, depth, along_y.data() + summed * depth);
+            summed = right;
+            if (vectors) {
+              Kernel::gather(vectors->view(), along_y.data(), out);
+            } else {
+              Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
+                                    count, along_y.data(), depth, out + x * depth, stream);
+            }
+          }
         }
-      }
-    }
-  });
+      });
 }
 
 [[maybe_unused]] const bool added = core::for_each_dtype([]<class T>() {

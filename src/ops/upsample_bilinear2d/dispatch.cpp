@@ -21,13 +21,13 @@ Tensor resize(const Tensor& source, const core::Output& output, bool backward, s
   core::visit_dtype(source.scalar_type(), [&]<class T>(std::type_identity<T>) {
     using A = core::opmath<T>;
     const Params<T> p{.source = source.const_data_ptr<T>(),
-                  .target = target.mutable_data_ptr<T>(),
-                  .batch = source.size(0),
-                  .channels = source.size(1),
-                  .strides = {source.stride(0), source.stride(1), source.stride(2), source.stride(3)},
-                  .channels_last = memory_format_of(source) == at::MemoryFormat::ChannelsLast,
-                  .y = make_axis<A>(*find_mode(mode), input.size(2), result.size(2), scale_h),
-                  .x = make_axis<A>(*find_mode(mode), input.size(3), result.size(3), scale_w)};
+                      .target = target.mutable_data_ptr<T>(),
+                      .batch = source.size(0),
+                      .channels = source.size(1),
+                      .strides = {source.stride(0), source.stride(1), source.stride(2), source.stride(3)},
+                      .channels_last = memory_format_of(source) == at::MemoryFormat::ChannelsLast,
+                      .y = make_axis<A>(*find_mode(mode), input.size(2), result.size(2), scale_h),
+                      .x = make_axis<A>(*find_mode(mode), input.size(3), result.size(3), scale_w)};
     backward ? core::run(source.device(), BackwardParams<T>{p}) : core::run(source.device(), ForwardParams<T>{p});
   });
   return target;
