@@ -16,9 +16,9 @@ namespace {
 
 std::vector<c10::SymInt> spatial_size(const Tensor& t) { return {t.sym_size(2), t.sym_size(3)}; }
 
-// Attributes of both formulas: the sizes of the op's argument and of its result, mode, scales.
+// Attributes of both formulas: the size of the op's result, mode, scales, the size of its argument.
 struct Order {
-  enum : size_t { from, to, mode, scale_h, scale_w };
+  enum : size_t { to, mode, scale_h, scale_w, from };
 };
 
 template <class Op, class Attributes>
@@ -32,9 +32,9 @@ struct LinearFormula {
   using Self = LinearFormula<TheOp, Transposed>;
   static constexpr std::array<core::Reads, 1> reads{};
 
-  static auto attributes(const Tensor& t, c10::SymIntArrayRef size, std::string_view mode,
-                         std::optional<double> scale_h, std::optional<double> scale_w) {
-    return std::make_tuple(spatial_size(t), core::own(size), core::own(mode), scale_h, scale_w);
+  static auto attributes(const Tensor& t, c10::SymIntArrayRef, std::string_view, std::optional<double>,
+                         std::optional<double>) {
+    return std::make_tuple(spatial_size(t));
   }
 
   static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<Self>& saved,
