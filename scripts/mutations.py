@@ -50,8 +50,8 @@ MUTATIONS = [
         "src/core/autograd.h",
         """\
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  Inputs<Formula> gradients""",
-        "  Inputs<Formula> gradients",
+  Inputs<typename Formula::Op> gradients""",
+        "  Inputs<typename Formula::Op> gradients",
         "unit AutogradKernel.FormulasRunWithoutAutocast",
     ),
     Mutation(
@@ -171,15 +171,15 @@ MUTATIONS = [
     Mutation(
         "trilinear.mask_is_ignored",
         "src/ops/trilinear/autograd.cpp",
-        "p, core::list(need)));",
-        "p, c10::List<bool>({true, true})));",
+        'saved["points"], core::list(need)));',
+        'saved["points"], c10::List<bool>({true, true})));',
         "pytest test_autograd.py test_each_gradient_alone and trilinear",
     ),
     Mutation(
         "trilinear.saved_tensor_is_missing",
         "src/ops/trilinear/autograd.cpp",
-        "/*points*/ {.inputs = grad | feats | points},",
-        "/*points*/ {.inputs = grad | points},",
+        '{"points", {"grad", "feats", "points"}},',
+        '{"points", {"grad", "points"}},',
         "pytest test_autograd.py test_each_gradient_alone and trilinear",
     ),
     Mutation(
@@ -192,14 +192,14 @@ MUTATIONS = [
     Mutation(
         "trilinear.tangent_of_backward_lacks_a_term",
         "src/ops/trilinear/autograd.cpp",
-        "      if (mask[0]) core::accumulate(dx, spread(weights_along(p, tp), g));\n",
+        "      if (of_feats) core::accumulate(dx, spread(weights_along(p, tp), g));\n",
         "",
         "pytest test_autograd.py test_gradgradcheck and trilinear",
     ),
     Mutation(
         "trilinear.dtypes_may_differ",
-        "src/ops/trilinear/shape.h",
-        '    check.same_dtype("feats", *feats, "grad", grad);\n',
+        "src/core/shape.h",
+        "        if (like) check.same_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);\n",
         "",
         "pytest test_errors.py test_message and trilinear",
     ),
@@ -242,8 +242,8 @@ MUTATIONS = [
     Mutation(
         "upsample.scales_are_one",
         "src/ops/upsample_bilinear2d/autograd.cpp",
-        "std::get<Order::scale_h>(a), std::get<Order::scale_w>(a)",
-        "std::get<Order::scale_h>(a), std::get<Order::scale_h>(a)",
+        'saved.template attribute<"scale_w">()',
+        'saved.template attribute<"scale_h">()',
         "pytest test_upsample_bilinear2d.py test_gradient_of_scales_against_plain_torch",
     ),
     Mutation(
@@ -299,15 +299,15 @@ MUTATIONS = [
     Mutation(
         "lltm_cell.tangent_of_backward_lacks_a_term",
         "src/ops/lltm_cell/autograd.cpp",
-        "    if (of_cx.defined() && mask[4]) core::accumulate(dc, of_cx);\n",
+        '    if (of_cx.defined() && saved.is_requested("grad(cx)")) core::accumulate(result["grad(cx)"], of_cx);\n',
         "",
         "pytest test_autograd.py test_gradgradcheck and lltm_cell",
     ),
     Mutation(
         "lltm_cell.too_much_is_saved",
         "src/ops/lltm_cell/autograd.cpp",
-        "/*weight*/ {.inputs = input | hx | cx, .outputs = gates},",
-        "/*weight*/ {.inputs = input | weight | hx | cx, .outputs = gates},",
+        '{"weight", {"input", "hx", "cx", "gates"}},',
+        '{"weight", {"input", "weight", "hx", "cx", "gates"}},',
         "pytest test_autograd.py test_only_what_is_needed_is_saved and lltm_cell",
     ),
     Mutation(

@@ -12,14 +12,14 @@
 namespace second {
 namespace {
 
-using CropOrPad = core::Op<"second::crop_or_pad", Tensor(const Tensor& input, c10::SymIntArrayRef output_size,
-                                                         std::string_view side, std::optional<double> gain)>;
+using CropOrPad = core::Op<
+    "second::crop_or_pad(Tensor input[B?, N, F], SymInt[1] output_size, str side=\"right\", "
+    "float? gain=None) -> Tensor">;
 
 // input [B?, N, F] -> [B?, N, output_size]
-core::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side, std::optional<double>) {
-  core::Checker check("crop_or_pad");
-  check.floating("input", input);
-  check.shape("input", input, "[B?, N, F]");
+core::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
+                   std::optional<double> gain) {
+  const core::Checker check = core::checked<CropOrPad>(input, output_size, side, gain);
   TORCH_CHECK(output_size.size() == 1, "crop_or_pad: output_size must have 1 entry, got ", output_size);
   TORCH_CHECK(side == "left" || side == "right", "crop_or_pad: side must be 'left' or 'right', got '", side, "'");
   auto sizes = check.sizes("[B?, N, F]");
@@ -55,39 +55,27 @@ struct ForwardFormula {
   using Op = CropOrPad;
   static constexpr std::array<core::Reads, 1> reads{};
 
-  struct Order {
-    enum : size_t { output_size, input_size, side, gain };
-  };
-
-  static auto attributes(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
-                         std::optional<double> gain) {
-    const std::vector<c10::SymInt> input_size{input.sym_size(-1)};
-    return std::make_tuple(core::own(output_size), input_size, core::own(side), gain);
+  // The size of the input.
+  static auto attributes(const Tensor& input, c10::SymIntArrayRef, std::string_view, std::optional<double>) {
+    return std::make_tuple(std::vector<c10::SymInt>{input.sym_size(-1)});
   }
 
-  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
-                                   const std::array<bool, 1>&) {
-    const auto& a = saved.attributes;
-    return {
-        CropOrPad::call(grads[0], std::get<Order::input_size>(a), std::get<Order::side>(a), std::get<Order::gain>(a))};
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
+                              const core::Need<Op>&) {
+    return CropOrPad::call(grads["output"], std::get<3>(saved.attributes), saved.attribute<"side">(),
+                           saved.attribute<"gain">());
   }
 
-  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ForwardFormula>& saved) {
-    const auto& a = saved.attributes;
-    return {CropOrPad::call(tangents[0], std::get<Order::output_size>(a), std::get<Order::side>(a),
-                            std::get<Order::gain>(a))};
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+    return CropOrPad::call(tangents["input"], saved.attribute<"output_size">(), saved.attribute<"side">(),
+                           saved.attribute<"gain">());
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) {
-  core::define<CropOrPad, shape>(
-      m, "crop_or_pad(Tensor input, SymInt[1] output_size, str side=\"right\", float? gain=None) -> Tensor");
-}
+TORCH_LIBRARY_FRAGMENT(second, m) { core::define<CropOrPad, shape>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(CropOrPad::name, TORCH_FN(crop_or_pad_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
-  m.impl(CropOrPad::name, core::vmap_rows<CropOrPad, shape, /*input [F]*/ 1>());
-}
+TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(CropOrPad::name, core::vmap<CropOrPad, shape>()); }
 
 }  // namespace
 }  // namespace second

@@ -3,7 +3,6 @@
 #include <torch/library.h>
 
 #include "core/autograd.h"
-#include "core/check.h"
 #include "core/define.h"
 #include "core/row_strides.h"
 #include "core/vmap.h"
@@ -12,18 +11,10 @@
 namespace second {
 namespace {
 
-using RowSum = core::Op<"second::row_sum", Tensor(const Tensor& input)>;
-
-// input [B?, N, F] -> [B?, N]
-core::Output shape(const Tensor& input) {
-  core::Checker check("row_sum");
-  check.floating("input", input);
-  check.shape("input", input, "[B?, N, F]");
-  return {check.sizes("[B?, N]"), input.options()};
-}
+using RowSum = core::Op<"second::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]">;
 
 Tensor row_sum_cpu(const Tensor& input) {
-  Tensor out = core::allocate(shape(input));
+  Tensor out = core::allocate(core::Shape<RowSum>::outputs(input));
   // Any strides: a contiguous copy would cost as much as the sum itself, and vmap gives operands of stride 0.
   const core::RowStride strides = core::row_stride(input, /*core=*/1);
   const core::Rows rows = core::make_rows(input, /*core=*/1, strides);
@@ -48,24 +39,23 @@ struct ForwardFormula {
   // The number of features, which the gradient does not show.
   static auto attributes(const Tensor& input) { return std::make_tuple(input.sym_size(-1)); }
 
-  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
-                                   const std::array<bool, 1>&) {
-    auto sizes = grads[0].sym_sizes().vec();
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
+                              const core::Need<Op>&) {
+    const Tensor& grad = grads["output"];
+    auto sizes = grad.sym_sizes().vec();
     sizes.push_back(std::get<0>(saved.attributes));
-    return {grads[0].unsqueeze(-1).expand_symint(sizes)};
+    return grad.unsqueeze(-1).expand_symint(sizes);
   }
 
-  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ForwardFormula>&) {
-    return {RowSum::call(tangents[0])};
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>&) {
+    return RowSum::call(tangents["input"]);
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { core::define<RowSum, shape>(m, "row_sum(Tensor input) -> Tensor"); }
+TORCH_LIBRARY_FRAGMENT(second, m) { core::define<RowSum>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(RowSum::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
-  m.impl(RowSum::name, core::vmap_rows<RowSum, shape, /*input [F]*/ 1>());
-}
+TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(RowSum::name, core::vmap<RowSum>()); }
 
 }  // namespace
 }  // namespace second

@@ -3,7 +3,6 @@
 #include <torch/library.h>
 
 #include "core/autograd.h"
-#include "core/check.h"
 #include "core/define.h"
 #include "core/vmap.h"
 #include "elementwise.h"
@@ -11,18 +10,10 @@
 namespace second {
 namespace {
 
-using Scale = core::Op<"second::scale", Tensor(const Tensor& input, double factor)>;
-
-// input [B?, N, F] -> [B?, N, F]
-core::Output shape(const Tensor& input, double) {
-  core::Checker check("scale");
-  check.floating("input", input);
-  check.shape("input", input, "[B?, N, F]");
-  return {check.sizes("[B?, N, F]"), input.options()};
-}
+using Scale = core::Op<"second::scale(Tensor input[B?, N, F], float factor) -> Tensor[B?, N, F]">;
 
 Tensor scale_cpu(const Tensor& input, double factor) {
-  Tensor out = core::allocate(shape(input, factor));
+  Tensor out = core::allocate(core::Shape<Scale>::outputs(input, factor));
   map(out, [=](auto x) { return static_cast<decltype(x)>(x * factor); }, input);
   return out;
 }
@@ -32,22 +23,20 @@ struct ForwardFormula {
   using Op = Scale;
   static constexpr std::array<core::Reads, 1> reads{};
 
-  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
-                                   const std::array<bool, 1>&) {
-    return {Scale::call(grads[0], std::get<0>(saved.attributes))};
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
+                              const core::Need<Op>&) {
+    return Scale::call(grads["output"], saved.attribute<"factor">());
   }
 
-  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<ForwardFormula>& saved) {
-    return {Scale::call(tangents[0], std::get<0>(saved.attributes))};
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+    return Scale::call(tangents["input"], saved.attribute<"factor">());
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { core::define<Scale, shape>(m, "scale(Tensor input, float factor) -> Tensor"); }
+TORCH_LIBRARY_FRAGMENT(second, m) { core::define<Scale>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Scale::name, TORCH_FN(scale_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Scale::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
-  m.impl(Scale::name, core::vmap_rows<Scale, shape, /*input [F]*/ 1>());
-}
+TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(Scale::name, core::vmap<Scale>()); }
 
 }  // namespace
 }  // namespace second

@@ -10,15 +10,15 @@
 
 namespace cppcuda::core {
 
-template <class Op, auto Cast, c10::DeviceType Device>
+template <class TheOp, auto Cast, c10::DeviceType Device, class Type = typename TheOp::Type>
 struct AutocastKernel;
 
-template <FixedString Name, class R, class... Args, auto Cast, c10::DeviceType Device>
-struct AutocastKernel<Op<Name, R(Args...)>, Cast, Device> {
+template <class TheOp, auto Cast, c10::DeviceType Device, class R, class... Args>
+struct AutocastKernel<TheOp, Cast, Device, R(Args...)> {
   static R run(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto dtype = at::autocast::get_autocast_dtype(Device);
-    return std::apply([](const auto&... cast) { return Op<Name, R(Args...)>::call(cast...); }, Cast(dtype, args...));
+    return std::apply([](const auto&... cast) { return TheOp::call(cast...); }, Cast(dtype, args...));
   }
 };
 

@@ -5,18 +5,20 @@
 // A formula is a struct in the op's autograd.cpp:
 //
 //   struct Formula {
-//     using Op = ...;                                    // a core::Op
-//     enum : unsigned { x = 1, y = 2 };                  // its tensor inputs, one bit each; outputs likewise
-//     static constexpr std::array<Reads, 2> reads = ...; // what the gradient of each input reads
-//     static Inputs<Formula> vjp(const Outputs<Formula>& grads, const Saved<Formula>&, const Need<Formula>&);
-//     static Outputs<Formula> jvp(const Inputs<Formula>& tangents, const Saved<Formula>&);
-//     // Inputs and Outputs are arrays of Tensor, Need is an array of bool
+//     using Op = ...;  // a core::Op
+//     // What the gradient of each tensor argument reads, by the names of arguments and outputs.
+//     static constexpr auto reads = core::reads<Op>({{"feats", {"points"}}, {"points", {"feats", "points"}}});
+//     static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved<Formula>& saved, const Need<Op>& need);
+//     static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<Formula>& saved);
 //   };
+//
+// Inputs and Outputs are arrays of Tensor, Need is an array of bool. The names in the op's declaration are their
+// indices (names.h): saved["points"], need["feats"].
 //
 // vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
 // among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
-// saved.attributes, in order and as owned values; `static auto attributes(args...)`, if the struct has it, replaces
-// them.
+// saved.attribute<"name">(), as owned values. `static auto attributes(args...)`, if the struct has it, returns a tuple
+// of more, which stand behind those in saved.attributes.
 //
 // The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of torch.func, forward
 // AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function does not support them.
@@ -35,15 +37,11 @@
 #include <vector>
 
 #include "core/compat.h"
+#include "core/names.h"
 #include "core/op.h"
+#include "core/shape.h"
 
 namespace cppcuda::core {
-
-// Bits of the inputs and outputs that one gradient reads; nothing else is kept alive for it.
-struct Reads {
-  unsigned inputs = 0;
-  unsigned outputs = 0;
-};
 
 // sum += term, where an undefined sum is zero.
 inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
@@ -65,54 +63,98 @@ T own(T v) {
 
 template <class Formula, class... Args>
 auto attributes_of(const Args&... args) {
+  auto pick = [](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) {
+      return std::tuple<>();
+    } else {
+      return std::make_tuple(own(arg));
+    }
+  };
   if constexpr (requires { Formula::attributes(args...); }) {
-    return Formula::attributes(args...);
+    return std::tuple_cat(pick(args)..., Formula::attributes(args...));
   } else {
-    auto pick = [](const auto& arg) {
-      if constexpr (is_tensor_argument<decltype(arg)>) {
-        return std::tuple<>();
-      } else {
-        return std::make_tuple(own(arg));
-      }
-    };
     return std::tuple_cat(pick(args)...);
   }
 }
 
-template <class Formula, class Op>
-struct FormulaTraits;
+template <class Type>
+struct Counts;
 
-template <class Formula, FixedString Name, class R, class... Args>
-struct FormulaTraits<Formula, Op<Name, R(Args...)>> {
+template <class R, class... Args>
+struct Counts<R(Args...)> {
   static constexpr size_t inputs = (size_t{is_tensor_argument<Args>} + ... + 0);
   static constexpr size_t outputs = tensor_count<R>;
-  using Attributes = decltype(attributes_of<Formula>(std::declval<Args>()...));
 };
 
-template <class Formula>
-using TraitsOf = FormulaTraits<Formula, typename Formula::Op>;
+// An entry for each tensor among the arguments, or for each output; by name too, if the op has a declaration.
+template <class TheOp>
+struct ArraysOf {
+  using Size = Counts<typename TheOp::Type>;
+  using Inputs = std::array<Tensor, Size::inputs>;
+  using Outputs = std::array<Tensor, Size::outputs>;
+  using Need = std::array<bool, Size::inputs>;
+};
 
-template <class Formula>
-using Inputs = std::array<Tensor, TraitsOf<Formula>::inputs>;
-template <class Formula>
-using Outputs = std::array<Tensor, TraitsOf<Formula>::outputs>;
-template <class Formula>
-using Need = std::array<bool, TraitsOf<Formula>::inputs>;
+template <class TheOp>
+  requires requires { TheOp::declaration; }
+struct ArraysOf<TheOp> {
+  using Size = Counts<typename TheOp::Type>;
+  using Inputs = Named<Tensor, Size::inputs, InputKey<TheOp>>;
+  using Outputs = Named<Tensor, Size::outputs, OutputKey<TheOp>>;
+  using Need = Named<bool, Size::inputs, InputKey<TheOp>>;
+};
+
+template <class TheOp>
+using Inputs = typename ArraysOf<TheOp>::Inputs;
+template <class TheOp>
+using Outputs = typename ArraysOf<TheOp>::Outputs;
+template <class TheOp>
+using Need = typename ArraysOf<TheOp>::Need;
+
+template <class Formula, class Type = typename Formula::Op::Type>
+struct AttributesOf;
+
+template <class Formula, class R, class... Args>
+struct AttributesOf<Formula, R(Args...)> {
+  using type = decltype(attributes_of<Formula>(std::declval<Args>()...));
+};
 
 // The part of the forward call that a formula sees: in vjp the tensors that `reads` names, in jvp all.
 template <class Formula>
 struct Saved {
-  Inputs<Formula> inputs;
-  Outputs<Formula> outputs;
-  typename TraitsOf<Formula>::Attributes attributes;
+  using Op = typename Formula::Op;
+
+  Inputs<Op> inputs;
+  Outputs<Op> outputs;
+  typename AttributesOf<Formula>::type attributes;
+
+  // By its name in the declaration of the op.
+  const Tensor& operator[](TensorKey<Op> key) const { return key.is_output ? outputs[key.index] : inputs[key.index]; }
+
+  // Several, for `const auto [x, p] = saved.get<"feats", "points">()`.
+  template <FixedString... Names>
+  auto get() const {
+    return std::tie((*this)[TensorKey<Op>(Names.value)]...);
+  }
+
+  // Whether output_mask requests the output.
+  bool is_requested(OutputKey<Op> key) const {
+    return std::apply([&](const auto&... a) { return computes(key.index, a...); }, attributes);
+  }
+
+  // An argument that is no tensor.
+  template <FixedString Name>
+  const auto& attribute() const {
+    return std::get<attribute_index<Op, Name>()>(attributes);
+  }
 };
 
 // A formula is run as it is written, whatever autocast says around it.
 template <class Formula>
 torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& grads, const Saved<Formula>& saved,
-                                       const Need<Formula>& need) {
+                                       const Need<typename Formula::Op>& need) {
   torch::autograd::variable_list result(need.size());
-  Outputs<Formula> outputs;
+  Outputs<typename Formula::Op> outputs;
   bool any = false;
   for (size_t o = 0; o < outputs.size(); ++o) {
     const bool computed = std::apply([&](const auto&... a) { return computes(o, a...); }, saved.attributes);
@@ -121,7 +163,7 @@ torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& gra
   }
   if (!any) return result;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  Inputs<Formula> gradients = Formula::vjp(outputs, saved, need);
+  Inputs<typename Formula::Op> gradients = Formula::vjp(outputs, saved, need);
   for (size_t i = 0; i < need.size(); ++i) {
     if (need[i]) result[i] = std::move(gradients[i]);
   }
@@ -153,19 +195,19 @@ class FormulaNode final : public torch::autograd::Node {
   using PackedArgs = torch::dynamo::autograd::PackedArgs;
 
  public:
-  void save_inputs(const Inputs<Formula>& inputs) {
+  void save_inputs(const Inputs<typename Formula::Op>& inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (reads().inputs >> i & 1) inputs_[i] = SavedVariable(inputs[i], /*is_output=*/false);
     }
   }
 
-  void save_outputs(const Outputs<Formula>& outputs) {
+  void save_outputs(const Outputs<typename Formula::Op>& outputs) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (reads().outputs >> i & 1) outputs_[i] = SavedVariable(outputs[i], /*is_output=*/true);
     }
   }
 
-  void save_attributes(typename TraitsOf<Formula>::Attributes attributes) { attributes_ = std::move(attributes); }
+  void save_attributes(typename AttributesOf<Formula>::type attributes) { attributes_ = std::move(attributes); }
 
   std::string name() const override { return std::string(Formula::Op::name) + "Backward"; }
 
@@ -230,8 +272,8 @@ class FormulaNode final : public torch::autograd::Node {
     return result;
   }
 
-  Need<Formula> need() const {
-    Need<Formula> result;
+  Need<typename Formula::Op> need() const {
+    Need<typename Formula::Op> result;
     for (size_t i = 0; i < result.size(); ++i) result[i] = task_should_compute_output(i);
     return result;
   }
@@ -261,14 +303,14 @@ class FormulaNode final : public torch::autograd::Node {
     for (Tensor& t : saved.outputs) t = args.unpack<Tensor>();
     std::apply([&](auto&... a) { ((a = args.unpack<std::remove_reference_t<decltype(a)>>()), ...); }, saved.attributes);
     const auto needed = args.unpack<std::vector<bool>>();
-    Need<Formula> need{};
+    Need<typename Formula::Op> need{};
     std::copy_n(needed.begin(), need.size(), need.begin());
     return run_vjp<Formula>(grads, saved, need);
   }
 
-  std::array<SavedVariable, TraitsOf<Formula>::inputs> inputs_;
-  std::array<SavedVariable, TraitsOf<Formula>::outputs> outputs_;
-  typename TraitsOf<Formula>::Attributes attributes_;
+  std::array<SavedVariable, Counts<typename Formula::Op::Type>::inputs> inputs_;
+  std::array<SavedVariable, Counts<typename Formula::Op::Type>::outputs> outputs_;
+  typename AttributesOf<Formula>::type attributes_;
 };
 
 // An output that is an input, or shares its memory, would corrupt the graph silently.
@@ -284,13 +326,13 @@ void check_outputs_are_new(const char* op, const std::array<Tensor, I>& inputs, 
   }
 }
 
-template <class Formula, class Op>
+template <class Formula, class Type = typename Formula::Op::Type>
 struct AutogradKernel;
 
-template <class Formula, FixedString Name, class R, class... Args>
-struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
+template <class Formula, class R, class... Args>
+struct AutogradKernel<Formula, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
-    const Inputs<Formula> inputs = tensor_arguments(args...);
+    const Inputs<typename Formula::Op> inputs = tensor_arguments(args...);
 
     NodePtr<FormulaNode<Formula>> node;
     if (torch::autograd::compute_requires_grad(at::TensorList(inputs))) {
@@ -303,7 +345,7 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
       node->save_inputs(inputs);
     }
 
-    Outputs<Formula> outputs = [&] {
+    Outputs<typename Formula::Op> outputs = [&] {
       const at::AutoDispatchBelowADInplaceOrView below;
       return to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...));
     }();
@@ -320,8 +362,9 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
   }
 
  private:
-  static void set_forward_gradients(const Inputs<Formula>& inputs, Outputs<Formula>& outputs, const Args&... args) {
-    Inputs<Formula> tangents;
+  static void set_forward_gradients(const Inputs<typename Formula::Op>& inputs, Outputs<typename Formula::Op>& outputs,
+                                    const Args&... args) {
+    Inputs<typename Formula::Op> tangents;
     bool any = false;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!torch::autograd::isFwGradDefined(inputs[i])) continue;
@@ -334,7 +377,7 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
       if (inputs[i].defined()) primals.inputs[i] = inputs[i]._fw_primal(/*level=*/0);
     }
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const Outputs<Formula> results = Formula::jvp(tangents, primals);
+    const Outputs<typename Formula::Op> results = Formula::jvp(tangents, primals);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (results[i].defined() && computes(i, args...)) {
         outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0,
@@ -346,11 +389,11 @@ struct AutogradKernel<Formula, Op<Name, R(Args...)>> {
 
 // For an op whose gradient reads what the op does not return. Where there may be a gradient, With runs in its place,
 // which has a formula and returns more; Shape is the op's own, so that errors name it.
-template <class TheOp, class With, auto Shape>
+template <class TheOp, class With, auto Shape, class Type = typename TheOp::Type>
 struct AutogradThrough;
 
-template <FixedString Name, class R, class... Args, class With, auto Shape>
-struct AutogradThrough<Op<Name, R(Args...)>, With, Shape> {
+template <class TheOp, class With, auto Shape, class R, class... Args>
+struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
     const auto inputs = tensor_arguments(args...);
     if (torch::autograd::compute_requires_grad(at::TensorList(inputs)) ||
@@ -363,19 +406,19 @@ struct AutogradThrough<Op<Name, R(Args...)>, With, Shape> {
       return from_array<R>(std::move(outputs));
     }
     const at::AutoDispatchBelowADInplaceOrView below;
-    return Op<Name, R(Args...)>::redispatch(keys & c10::after_autograd_keyset, args...);
+    return TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
   }
 };
 
-template <class Op, class With, auto Shape>
+template <class TheOp, class With, auto Shape = core::Shape<TheOp>::outputs>
 auto autograd_through() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<Op, With, Shape>::run)));
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<TheOp, With, Shape>::run)));
 }
 
 // m.impl(Op::name, core::autograd<Formula>()) in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class Formula>
 auto autograd() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradKernel<Formula, typename Formula::Op>::run)));
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradKernel<Formula>::run)));
 }
 
 }  // namespace cppcuda::core

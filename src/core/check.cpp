@@ -27,11 +27,11 @@ std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(
 
 const char* op_name(const c10::FunctionSchema& schema) { return schema.name().c_str() + schema.name().find("::") + 2; }
 
-void check_defined(const char* op, const char* argument, const Tensor& t) {
+void check_defined(const char* op, std::string_view argument, const Tensor& t) {
   TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");
 }
 
-void Checker::floating(const char* argument, const Tensor& t) const {
+void Checker::floating(std::string_view argument, const Tensor& t) const {
   check_defined(op_, argument, t);
   TORCH_CHECK(t.layout() == at::kStrided, op_, ": ", argument, " must be a dense (strided) tensor, got layout ",
               t.layout());
@@ -40,12 +40,12 @@ void Checker::floating(const char* argument, const Tensor& t) const {
               " must be of dtype float64, float32, float16 or bfloat16, got ", spell(dtype));
 }
 
-void Checker::same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
   TORCH_CHECK(t.device() == as.device(), op_, ": ", argument, " must be on ", as.device(), ", the device of ", other,
               ", got ", t.device());
 }
 
-void Checker::same_shape(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+void Checker::same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
   const auto sizes = t.sym_sizes(), expected = as.sym_sizes();
   TORCH_CHECK(sizes.size() == expected.size(), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
               ", got ", sizes);
@@ -55,18 +55,19 @@ void Checker::same_shape(const char* argument, const Tensor& t, const char* othe
   }
 }
 
-void Checker::same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+void Checker::same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
   TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()),
               ", the dtype of ", other, ", got ", spell(t.scalar_type()));
 }
 
-void Checker::same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const {
+void Checker::same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other,
+                                  const Tensor& as) const {
   if (t.scalar_type() == as.scalar_type() || (is_16bit(as.scalar_type()) && t.scalar_type() == at::kFloat)) return;
   TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()), ", the dtype of ", other,
               is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
 }
 
-void Checker::shape(const char* argument, const Tensor& t, const Pattern& pattern) {
+void Checker::shape(std::string_view argument, const Tensor& t, const Pattern& pattern) {
   const auto sizes = t.sym_sizes();
   const auto known = batched_;
   if (pattern.has_optional()) batched_ = known.value_or(sizes.size() == pattern.rank());
@@ -124,7 +125,7 @@ c10::SymInt Checker::value(Pattern::Sum sum) const {
 const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
   const auto at = std::find_if(sum.begin(), sum.end(),
                                [&](const auto& term) { return term.factor == 1 && term.letter && !find(term.letter); });
-  return at == sum.end() ? nullptr : at;
+  return at == sum.end() ? nullptr : &*at;
 }
 
 // " with S = 4, I = 3"
@@ -140,9 +141,14 @@ std::string Checker::spell_letters(Pattern::Sum sum) const {
   return out.str();
 }
 
-const Tensor& Checker::required(const char* argument, const OptionalTensor& t, const char* when) const {
+const Tensor& Checker::required(std::string_view argument, const OptionalTensor& t, const char* when) const {
   TORCH_CHECK(t.has_value() && t->defined(), op_, ": ", argument, " must be a Tensor ", when, ", got None");
   return *t;
+}
+
+void Checker::required_by_gradient(std::string_view argument, const OptionalTensor& t, std::string_view of) const {
+  if (t.has_value() && t->defined()) return;
+  required(argument, t, ("when the gradient of " + std::string(of) + " is asked for").c_str());
 }
 
 const Checker::Dim* Checker::find(char letter) const {
@@ -150,7 +156,7 @@ const Checker::Dim* Checker::find(char letter) const {
   return at == dims_.end() ? nullptr : &*at;
 }
 
-void Checker::check_length(const char* argument, size_t came, size_t expected) const {
+void Checker::check_length(std::string_view argument, size_t came, size_t expected) const {
   TORCH_CHECK(came == expected, op_, ": ", argument, " must have ", expected, " entries, got ", came);
 }
 

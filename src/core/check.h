@@ -24,29 +24,29 @@ class Checker {
   // Each of these throws unless its condition holds.
 
   // `t` is defined, strided, and of dtype float64, float32, float16 or bfloat16.
-  void floating(const char* argument, const Tensor& t) const;
+  void floating(std::string_view argument, const Tensor& t) const;
 
   // `t` is on the same device as `as`.
-  void same_device(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+  void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // `t` has the sizes of `as`.
-  void same_shape(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+  void same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // `t` has the dtype of `as`.
-  void same_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+  void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // `t` has the dtype of `as`, or is float32 when that has 16 bits.
-  void same_or_wider_dtype(const char* argument, const Tensor& t, const char* other, const Tensor& as) const;
+  void same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // The sizes of `t` match the pattern.
-  void shape(const char* argument, const Tensor& t, const Pattern& pattern);
+  void shape(std::string_view argument, const Tensor& t, const Pattern& pattern);
 
   // Sizes for an output, from the letters that earlier patterns met.
   c10::SymDimVector sizes(const Pattern& pattern) const;
 
   // A bool[N] argument, which reaches a kernel as a list of any length.
   template <size_t N>
-  std::array<bool, N> mask(const char* argument, const c10::List<bool>& list) const {
+  std::array<bool, N> mask(std::string_view argument, const c10::List<bool>& list) const {
     check_length(argument, list.size(), N);
     std::array<bool, N> result;
     std::copy(list.begin(), list.end(), result.begin());
@@ -54,7 +54,10 @@ class Checker {
   }
 
   // An optional argument that this call needs.
-  const Tensor& required(const char* argument, const OptionalTensor& t, const char* when) const;
+  const Tensor& required(std::string_view argument, const OptionalTensor& t, const char* when) const;
+
+  // An optional argument that the requested gradient of `of` reads.
+  void required_by_gradient(std::string_view argument, const OptionalTensor& t, std::string_view of) const;
 
  private:
   struct Dim {
@@ -67,7 +70,7 @@ class Checker {
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
   c10::SymInt value(Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
-  void check_length(const char* argument, size_t came, size_t expected) const;
+  void check_length(std::string_view argument, size_t came, size_t expected) const;
 
   const char* op_;
   c10::SmallVector<Dim, 6> dims_;
@@ -79,6 +82,6 @@ const char* op_name(const c10::FunctionSchema& schema);
 
 // For the public C++ functions: torch refuses an undefined Tensor only when all arguments are
 // undefined, and then with a message that does not name it.
-void check_defined(const char* op, const char* argument, const Tensor& t);
+void check_defined(const char* op, std::string_view argument, const Tensor& t);
 
 }  // namespace cppcuda::core

@@ -8,14 +8,15 @@
 
 #include "core/op.h"
 #include "core/output.h"
+#include "core/shape.h"
 
 namespace cppcuda::core {
 
-template <class TheOp, auto Shape>
+template <class TheOp, auto Shape, class Type = typename TheOp::Type>
 struct MetaKernel;
 
-template <FixedString Name, class R, class... Args, auto Shape>
-struct MetaKernel<Op<Name, R(Args...)>, Shape> {
+template <class TheOp, auto Shape, class R, class... Args>
+struct MetaKernel<TheOp, Shape, R(Args...)> {
   static R run(Args... args) {
     if constexpr (std::is_same_v<R, Tensor>) {
       return allocate(Shape(args...));
@@ -47,6 +48,12 @@ void define(torch::Library& library, const char* schema,
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+}
+
+// From the declaration of TheOp. Shape is written by hand where the declaration says no output sizes.
+template <class TheOp, auto Shape = core::Shape<TheOp>::outputs>
+void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  define<TheOp, Shape>(library, TheOp::torch_schema, tags);
 }
 
 }  // namespace cppcuda::core

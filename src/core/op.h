@@ -1,9 +1,12 @@
 #pragma once
 
-// A typed handle to a registered operator: core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. An overload is named
-// as in "cppcuda::sigmoid.out"; a tensor that an op writes to comes as a const Tensor& too.
-// Its name is part of its type, so templates over two ops never share an instance, not even across
-// libraries.
+// A typed handle to a registered operator, from its declaration (schema.h):
+//
+//   core::Op<"cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]">
+//
+// or core::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. An overload is named as in "cppcuda::sigmoid.out"; a tensor
+// that an op writes to comes as a const Tensor& too. Its name is part of its type, so templates over two ops never
+// share an instance, not even across libraries.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/schema.h"
+
 namespace cppcuda {
 
 using at::Tensor;
@@ -25,17 +30,10 @@ using OptionalTensor = std::optional<Tensor>;
 
 namespace core {
 
-template <size_t N>
-struct FixedString {
-  char value[N];
-  consteval FixedString(const char (&text)[N]) { std::copy_n(text, N, value); }
-};
-
-template <FixedString Name, class Signature>
-struct Op {
-  using Type = Signature;
-  static constexpr const char* name = Name.value;  // with its namespace
-
+// Calls TheOp.
+template <class TheOp, class Signature>
+class Callable {
+ public:
   // Through every dispatch key, as a user's call.
   template <class... Args>
   static auto call(Args&&... args) {
@@ -50,6 +48,12 @@ struct Op {
 
   static const c10::FunctionSchema& schema() { return handle().schema(); }
 
+  // Without the namespace.
+  static constexpr const char* base_name() {
+    constexpr size_t colons = core::schema::find(TheOp::name, "::");
+    return TheOp::name + colons + 2;
+  }
+
  private:
   static const c10::TypedOperatorHandle<Signature>& handle() {
     static const auto op = find();
@@ -57,12 +61,72 @@ struct Op {
   }
 
   static c10::TypedOperatorHandle<Signature> find() {
-    const std::string_view full(name);
+    const std::string_view full(TheOp::name);
     const auto dot = full.find('.');
     const std::string base(full.substr(0, dot));
     const std::string overload(dot == full.npos ? "" : full.substr(dot + 1));
     return c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str()).template typed<Signature>();
   }
+};
+
+// The C++ type of an argument.
+template <Kind>
+struct CppType;
+template <>
+struct CppType<Kind::tensor> : std::type_identity<const Tensor&> {};
+template <>
+struct CppType<Kind::optional_tensor> : std::type_identity<const OptionalTensor&> {};
+template <>
+struct CppType<Kind::sizes> : std::type_identity<c10::SymIntArrayRef> {};
+template <>
+struct CppType<Kind::mask> : std::type_identity<c10::List<bool>> {};
+template <>
+struct CppType<Kind::string> : std::type_identity<std::string_view> {};
+template <>
+struct CppType<Kind::integer> : std::type_identity<int64_t> {};
+template <>
+struct CppType<Kind::number> : std::type_identity<double> {};
+template <>
+struct CppType<Kind::optional_number> : std::type_identity<std::optional<double>> {};
+template <>
+struct CppType<Kind::boolean> : std::type_identity<bool> {};
+
+template <size_t>
+using TensorAt = Tensor;
+
+template <size_t... O>
+auto result_type(std::index_sequence<O...>) {
+  if constexpr (sizeof...(O) == 0) {
+    return std::type_identity<void>();
+  } else if constexpr (sizeof...(O) == 1) {
+    return std::type_identity<Tensor>();
+  } else {
+    return std::type_identity<std::tuple<TensorAt<O>...>>();
+  }
+}
+
+template <class Declared, size_t... I>
+auto signature(std::index_sequence<I...>) {
+  constexpr auto outputs = std::make_index_sequence<Declared::declaration.outputs.size()>();
+  using Result = typename decltype(result_type(outputs))::type;
+  return std::type_identity<Result(typename CppType<Declared::declaration.arguments[I].kind>::type...)>();
+}
+
+// The C++ function type of a declaration.
+template <class Declared>
+using SignatureOf =
+    typename decltype(signature<Declared>(std::make_index_sequence<Declared::declaration.arguments.size()>()))::type;
+
+template <FixedString Text, class... Policies>
+struct Op : Declare<Text, Policies...>, Callable<Op<Text, Policies...>, SignatureOf<Declare<Text, Policies...>>> {
+  using Type = SignatureOf<Declare<Text, Policies...>>;
+};
+
+// By name and C++ type: what follows from a declaration is written by hand.
+template <FixedString Name, class R, class... Args>
+struct Op<Name, R(Args...)> : Callable<Op<Name, R(Args...)>, R(Args...)> {
+  using Type = R(Args...);
+  static constexpr const char* name = Name.value;  // with its namespace
 };
 
 template <class T>

@@ -1,14 +1,18 @@
 #pragma once
 
-#include <c10/util/ArrayRef.h>
-
 #include <array>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace cppcuda::core {
+
+// For what the compiler reads: in its output the message is an argument of this function.
+constexpr void require(bool condition, const char* message, std::string_view text) {
+  if (!condition) throw std::invalid_argument(std::string(message) + ": " + std::string(text));
+}
 
 // Sizes such as "[B?, N, 8, F]": a number is that size; a letter is any size, but the same wherever it stands, in this
 // pattern and in later ones of a call; a first letter with "?" may be missing. "3S" and "S + I" are sizes made from
@@ -22,11 +26,12 @@ class Pattern {
     int64_t factor = 1;
     char letter = 0;
   };
-  using Sum = c10::ArrayRef<Term>;
+  using Sum = std::span<const Term>;
 
   consteval Pattern(const char* literal) : Pattern(std::string_view(literal)) {}  // NOLINT: literals convert
 
   explicit constexpr Pattern(std::string_view text) : text_(text) {
+    const auto accept = [text](bool good) { require(good, "not a pattern of sizes", text); };
     bool new_dim = true, new_term = true;
     auto term = [&]() -> Term& {
       if (new_dim) ++rank_;
@@ -39,34 +44,34 @@ class Pattern {
       const char c = text[i];
       if (c >= 'A' && c <= 'Z') {
         Term& t = term();
-        if (t.letter != 0) refuse(text);
+        accept(t.letter == 0);
         t.letter = c;
       } else if (is_digit(c)) {
         int64_t number = c - '0';
         while (i + 1 < text.size() && is_digit(text[i + 1])) number = 10 * number + (text[++i] - '0');
         term().factor = number;
       } else if (c == '?') {
-        if (rank_ != 1) refuse(text);
+        accept(rank_ == 1);
         optional_ = true;
       } else if (c == '+') {
         new_term = true;
       } else if (c == ',') {
         new_dim = true;
-      } else if (c != '[' && c != ']' && c != ' ') {
-        refuse(text);
+      } else {
+        accept(c == '[' || c == ']' || c == ' ');
       }
     }
   }
 
-  std::string_view text() const { return text_; }
+  constexpr std::string_view text() const { return text_; }
 
   // With the optional dim.
-  size_t rank() const { return rank_; }
+  constexpr size_t rank() const { return rank_; }
 
-  Sum operator[](size_t dim) const { return {dims_[dim].sum.data(), dims_[dim].terms}; }
+  constexpr Sum operator[](size_t dim) const { return {dims_[dim].sum.data(), dims_[dim].terms}; }
 
   // Whether the first dim may be missing.
-  bool has_optional() const { return optional_; }
+  constexpr bool has_optional() const { return optional_; }
 
  private:
   struct Dim {
@@ -75,10 +80,6 @@ class Pattern {
   };
 
   static constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-  [[noreturn]] static void refuse(std::string_view text) {
-    throw std::invalid_argument("not a pattern of sizes: " + std::string(text));
-  }
 
   std::string_view text_;
   std::array<Dim, 6> dims_;

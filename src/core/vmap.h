@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/op.h"
+#include "core/shape.h"
 
 namespace cppcuda::core {
 
@@ -38,15 +39,13 @@ class VmapLevel {
   int64_t level_;
 };
 
-template <class Op, auto Shape, int Leading, int... CoreRanks>
-struct VmapKernel;
+template <class TheOp, auto Shape, class Type, int Leading, int... CoreRanks>
+struct VmapRule;
 
 // The last CoreRanks dims of each tensor argument are the op's own. Before them come at most Leading others, the same
 // for all arguments; the batch becomes one more, or is folded into the first of them when there are so many already.
-template <FixedString Name, class R, class... Args, auto Shape, int Leading, int... CoreRanks>
-struct VmapKernel<Op<Name, R(Args...)>, Shape, Leading, CoreRanks...> {
-  using TheOp = Op<Name, R(Args...)>;
-
+template <class TheOp, auto Shape, class R, class... Args, int Leading, int... CoreRanks>
+struct VmapRule<TheOp, Shape, R(Args...), Leading, CoreRanks...> {
   static R run(Args... args) {
     const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
     const auto level = VmapLevel::current();
@@ -98,6 +97,9 @@ struct VmapKernel<Op<Name, R(Args...)>, Shape, Leading, CoreRanks...> {
   }
 };
 
+template <class TheOp, auto Shape, int Leading, int... CoreRanks>
+using VmapKernel = VmapRule<TheOp, Shape, typename TheOp::Type, Leading, CoreRanks...>;
+
 template <class Op, auto Shape, int Leading, int... CoreRanks>
 auto vmap_leading() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, Leading, CoreRanks...>::run)));
@@ -107,6 +109,20 @@ auto vmap_leading() {
 template <class Op, auto Shape, int... CoreRanks>
 auto vmap_rows() {
   return vmap_leading<Op, Shape, 2, CoreRanks...>();
+}
+
+// From the declaration: the batch takes the place of the optional first dim, or is folded into the first dim, which all
+// tensors have.
+template <class TheOp, auto Shape = core::Shape<TheOp>::outputs>
+auto vmap() {
+  constexpr const Declaration& declaration = TheOp::declaration;
+  static_assert(have_same_first_dim(declaration), "vmap: the patterns of all tensors must start with the same letter");
+  return []<size_t... I>(std::index_sequence<I...>) {
+    constexpr auto own = [](size_t i) {
+      return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
+    };
+    return vmap_leading<TheOp, Shape, 1, own(I)...>();
+  }(std::make_index_sequence<declaration.tensor_count()>());
 }
 
 }  // namespace cppcuda::core

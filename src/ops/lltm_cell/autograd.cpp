@@ -26,7 +26,6 @@
 #include <torch/library.h>
 
 #include "ops/lltm_cell/schema.h"
-#include "ops/lltm_cell/shape.h"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
@@ -147,29 +146,26 @@ std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& grad_cy
 
 struct CellFormula {
   using Op = Cell;
-  enum : unsigned { input = 1, weight = 2, bias = 4, hx = 8, cx = 16 };
-  enum : unsigned { hy = 1, cy = 2, gates = 4 };
-  static constexpr std::array<core::Reads, 5> reads{{
-      /*input*/ {.inputs = weight | cx, .outputs = gates},
-      /*weight*/ {.inputs = input | hx | cx, .outputs = gates},
-      /*bias*/ {.inputs = cx, .outputs = gates},
-      /*hx*/ {.inputs = weight | cx, .outputs = gates},
-      /*cx*/ {.inputs = cx, .outputs = gates},
-  }};
+  static constexpr auto reads = core::reads<Op>({
+      {"input", {"weight", "cx", "gates"}},
+      {"weight", {"input", "hx", "cx", "gates"}},
+      {"bias", {"cx", "gates"}},
+      {"hx", {"weight", "cx", "gates"}},
+      {"cx", {"cx", "gates"}},
+  });
 
-  static std::array<Tensor, 5> vjp(const std::array<Tensor, 3>& grads, const core::Saved<CellFormula>& saved,
-                                   const std::array<bool, 5>& need) {
-    const auto& [x, w, b, h, c] = saved.inputs;
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<CellFormula>& saved,
+                              const core::Need<Op>& need) {
     const auto when = [](bool read, const Tensor& t) { return read ? core::optional(t) : std::nullopt; };
-    return core::to_array(Backward::call(core::optional(grads[0]), core::optional(grads[1]), core::optional(grads[2]),
-                                         saved.outputs[2], when(need[1], x), when(need[0] || need[3], w),
-                                         when(need[1], h), c, core::list(need)));
+    return core::to_array(Backward::call(
+        core::optional(grads["hy"]), core::optional(grads["cy"]), core::optional(grads["gates"]), saved["gates"],
+        when(need["weight"], saved["input"]), when(need["input"] || need["hx"], saved["weight"]),
+        when(need["weight"], saved["hx"]), saved["cx"], core::list(need)));
   }
 
-  static std::array<Tensor, 3> jvp(const std::array<Tensor, 5>& tangents, const core::Saved<CellFormula>& saved) {
-    const auto& [x, w, b, h, c] = saved.inputs;
-    const auto& [tx, tw, tb, th, tc] = tangents;
-    const Tensor& g = saved.outputs[2];
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<CellFormula>& saved) {
+    const auto [x, w, b, h, c, g] = saved.get<"input", "weight", "bias", "hx", "cx", "gates">();
+    const auto [tx, tw, tb, th, tc] = tangents.get<"input", "weight", "bias", "hx", "cx">();
     const Tensor tg = gates_along({x, w, b, h}, {tx, tw, tb, th}, g);
     const Pointwise p(g, c);
     const Direction d(tg, tc, g, c);
@@ -180,36 +176,25 @@ struct CellFormula {
 
 struct BackwardFormula {
   using Op = Backward;
-  enum : unsigned {
-    grad_hy = 1,
-    grad_cy = 2,
-    grad_gates = 4,
-    gates = 8,
-    input = 16,
-    weight = 32,
-    hx = 64,
-    cx = 128,
-  };
-  static constexpr unsigned matrices = input | weight | hx, grads = grad_hy | grad_cy;
-  static constexpr std::array<core::Reads, 8> reads{{
-      /*grad_hy*/ {.inputs = gates | cx | matrices},
-      /*grad_cy*/ {.inputs = gates | cx | matrices},
-      /*grad_gates*/ {.inputs = gates | matrices},
-      /*gates*/ {.inputs = grads | gates | cx | matrices},
-      /*input*/ {.inputs = grads | grad_gates | gates | cx},
-      /*weight*/ {.inputs = grads | grad_gates | gates | cx},
-      /*hx*/ {.inputs = grads | grad_gates | gates | cx},
-      /*cx*/ {.inputs = grads | gates | cx | matrices},
-  }};
+  static constexpr auto reads = core::reads<Op>({
+      {"grad_hy", {"gates", "cx", "input", "weight", "hx"}},
+      {"grad_cy", {"gates", "cx", "input", "weight", "hx"}},
+      {"grad_gates", {"gates", "input", "weight", "hx"}},
+      {"gates", {"grad_hy", "grad_cy", "gates", "cx", "input", "weight", "hx"}},
+      {"input", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
+      {"weight", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
+      {"hx", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
+      {"cx", {"grad_hy", "grad_cy", "gates", "cx", "input", "weight", "hx"}},
+  });
 
-  // output_mask, and the width of input, of which the cotangent of weight has columns without reading either.
+  // The width of input, of which the cotangent of weight has columns without reading either.
   static auto attributes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
                          const OptionalTensor& input, const OptionalTensor& weight, const OptionalTensor&,
-                         const Tensor& cx, const c10::List<bool>& output_mask) {
+                         const Tensor& cx, const c10::List<bool>&) {
     c10::SymInt width = 0;
     if (input) width = input->sym_size(-1);
     if (weight) width = weight->sym_size(-1) - cx.sym_size(-1);
-    return std::make_tuple(core::own(output_mask), width);
+    return std::make_tuple(width);
   }
 
   // The products of what the op computes from `saved`, with other matrices; mask: of d_input, d_weight, d_hx.
@@ -218,54 +203,55 @@ struct BackwardFormula {
   };
   static Products products(const core::Saved<BackwardFormula>& saved, const Tensor& input, const Tensor& weight,
                            const Tensor& hx, std::array<bool, 3> mask) {
-    const auto& [gh, gc, gg, g, x, w, h, c] = saved.inputs;
+    const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
     const auto [d_input, d_weight, d_bias, d_hx, d_cx] = Backward::call(
         core::optional(gh), core::optional(gc), core::optional(gg), g, core::optional(input), core::optional(weight),
         core::optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
     return {d_input, d_weight, d_hx};
   }
 
-  static std::array<Tensor, 8> vjp(const std::array<Tensor, 5>& grads, const core::Saved<BackwardFormula>& saved,
-                                   const std::array<bool, 8>& need) {
-    const auto& [gh, gc, gg, g, x, w, h, c] = saved.inputs;
-    const auto& [of_dx, of_dw, of_db, of_dh, of_dc] = grads;
-    const auto& [mask, width] = saved.attributes;
-    std::array<Tensor, 8> result;
-    auto& [by_gh, by_gc, by_gg, by_g, by_x, by_w, by_h, by_c] = result;
-    if (need[0] || need[1] || need[2] || need[3] || need[7]) {
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<BackwardFormula>& saved,
+                              const core::Need<Op>& need) {
+    const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
+    const auto [of_dx, of_dw, of_db, of_dh, of_dc] =
+        grads.get<"grad(input)", "grad(weight)", "grad(bias)", "grad(hx)", "grad(cx)">();
+    const c10::SymInt& width = std::get<1>(saved.attributes);  // after output_mask
+    core::Inputs<Op> result;
+    const bool of_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
+    if (of_pointwise || need["grad_gates"]) {
       const Tensor along = gates_along({x, w, {}, h}, {of_dx, of_dw, of_db, of_dh}, g);
-      if (need[2] && along.defined()) by_gg = along.to(g.scalar_type());
-      if (need[0] || need[1] || need[3] || need[7]) {
+      if (need["grad_gates"] && along.defined()) result["grad_gates"] = along.to(g.scalar_type());
+      if (of_pointwise) {
         const Pointwise p(g, c);
         const Direction d(along, of_dc, g, c);
         const Tensor cy = cy_along(p, d);
-        if (need[0]) by_gh = hy_along(p, d, cy).to(g.scalar_type());
-        if (need[1]) by_gc = cy.to(c.scalar_type());
-        if (need[3] || need[7]) {
+        if (need["grad_hy"]) result["grad_hy"] = hy_along(p, d, cy).to(g.scalar_type());
+        if (need["grad_cy"]) result["grad_cy"] = cy.to(c.scalar_type());
+        if (need["gates"] || need["cx"]) {
           const auto [of_gates, of_cx] = hessian_along(gh, gc, p, d);
-          if (need[3] && of_gates.defined()) by_g = of_gates.to(g.scalar_type());
-          if (need[7] && of_cx.defined()) by_c = of_cx.to(c.scalar_type());
+          if (need["gates"] && of_gates.defined()) result["gates"] = of_gates.to(g.scalar_type());
+          if (need["cx"] && of_cx.defined()) result["cx"] = of_cx.to(c.scalar_type());
         }
       }
     }
-    if (of_dw.defined() && (need[4] || need[6])) {
-      const auto by = products(saved, {}, of_dw, {}, {need[4], false, need[6]});
-      by_x = by.d_input, by_h = by.d_hx;
+    if (of_dw.defined() && (need["input"] || need["hx"])) {
+      const auto by = products(saved, {}, of_dw, {}, {need["input"], false, need["hx"]});
+      result["input"] = by.d_input, result["hx"] = by.d_hx;
     }
-    if ((of_dx.defined() || of_dh.defined()) && need[5]) {
+    if ((of_dx.defined() || of_dh.defined()) && need["weight"]) {
       const Tensor of_input = of_dx.defined() ? of_dx : zeros_of_width(of_dh, width);
       const Tensor of_hx = of_dh.defined() ? of_dh : zeros_of_width(of_dx, c.sym_size(-1));
-      by_w = products(saved, of_input, {}, of_hx, {false, true, false}).d_weight;
+      result["weight"] = products(saved, of_input, {}, of_hx, {false, true, false}).d_weight;
     }
     return result;
   }
 
-  static std::array<Tensor, 5> jvp(const std::array<Tensor, 8>& tangents, const core::Saved<BackwardFormula>& saved) {
-    const auto& [gh, gc, gg, g, x, w, h, c] = saved.inputs;
-    const auto& [tgh, tgc, tgg, tg, tx, tw, th, tc] = tangents;
-    const auto& [mask, width] = saved.attributes;
-    std::array<Tensor, 5> result;
-    auto& [dx, dw, db, dh, dc] = result;
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<BackwardFormula>& saved) {
+    const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
+    const auto [tgh, tgc, tgg, tg] = tangents.get<"grad_hy", "grad_cy", "grad_gates", "gates">();
+    const auto [tx, tw, th, tc] = tangents.get<"input", "weight", "hx", "cx">();
+    const bool of_input = saved.is_requested("grad(input)"), of_hx = saved.is_requested("grad(hx)");
+    core::Outputs<Op> result;
 
     // Along (gates, cx) what the op computes before its products changes by of_gates, which is one more grad_gates.
     Tensor of_gates = tgg, of_cx;
@@ -275,20 +261,20 @@ struct BackwardFormula {
       of_cx = along[1];
     }
     if (tgh.defined() || tgc.defined() || of_gates.defined()) {
-      result =
-          core::to_array(Backward::call(core::optional(tgh), core::optional(tgc), core::optional(of_gates), g,
-                                        core::optional(x), core::optional(w), core::optional(h), c, core::list(mask)));
+      result = core::to_array(Backward::call(core::optional(tgh), core::optional(tgc), core::optional(of_gates), g,
+                                             core::optional(x), core::optional(w), core::optional(h), c,
+                                             core::list(saved.attribute<"output_mask">())));
     }
-    if (of_cx.defined() && mask[4]) core::accumulate(dc, of_cx);
-    if (tw.defined() && (mask[0] || mask[3])) {
-      const auto by = products(saved, {}, tw, {}, {mask[0], false, mask[3]});
-      if (mask[0]) core::accumulate(dx, by.d_input);
-      if (mask[3]) core::accumulate(dh, by.d_hx);
+    if (of_cx.defined() && saved.is_requested("grad(cx)")) core::accumulate(result["grad(cx)"], of_cx);
+    if (tw.defined() && (of_input || of_hx)) {
+      const auto by = products(saved, {}, tw, {}, {of_input, false, of_hx});
+      if (of_input) core::accumulate(result["grad(input)"], by.d_input);
+      if (of_hx) core::accumulate(result["grad(hx)"], by.d_hx);
     }
-    if ((tx.defined() || th.defined()) && mask[1]) {
+    if ((tx.defined() || th.defined()) && saved.is_requested("grad(weight)")) {
       const auto by = products(saved, tx.defined() ? tx : at::zeros_like(x), {}, th.defined() ? th : at::zeros_like(h),
                                {false, true, false});
-      core::accumulate(dw, by.d_weight);
+      core::accumulate(result["grad(weight)"], by.d_weight);
     }
     return result;
   }
@@ -296,7 +282,7 @@ struct BackwardFormula {
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
   // A gradient needs the gates, which only _lltm_cell returns.
-  m.impl(Forward::name, core::autograd_through<Forward, Cell, forward_shape>());
+  m.impl(Forward::name, core::autograd_through<Forward, Cell>());
   m.impl(Cell::name, core::autograd<CellFormula>());
   m.impl(Backward::name, core::autograd<BackwardFormula>());
 }

@@ -9,11 +9,11 @@
 #include "core/kernels.h"
 #include "core/output.h"
 #include "core/row_strides.h"
+#include "core/shape.h"
 #include "ops/lltm_cell/gemm.h"
 #include "ops/lltm_cell/launch.h"
 #include "ops/lltm_cell/params.h"
 #include "ops/lltm_cell/schema.h"
-#include "ops/lltm_cell/shape.h"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
@@ -94,12 +94,13 @@ std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>
 
 std::tuple<Tensor, Tensor, Tensor> cell(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                         const Tensor& cx) {
-  return run_forward(cell_shape(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+  return run_forward(core::Shape<Cell>::outputs(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                    const Tensor& cx) {
-  auto [hy, cy, gates] = run_forward(outputs("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+  auto [hy, cy, gates] =
+      run_forward(core::Shape<Cell>::outputs_as("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
   return {hy, cy};
 }
 
@@ -130,8 +131,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
                                                             const OptionalTensor& input, const OptionalTensor& weight,
                                                             const OptionalTensor& hx, const Tensor& cx,
                                                             c10::List<bool> output_mask) {
-  const auto outputs =
-      core::allocate(backward_shape(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
+  const auto outputs = core::allocate(
+      core::Shape<Backward>::outputs(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
   const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
   for (size_t o = 0; o < wanted.size(); ++o) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The matrix products, by ATen. All shapes as in shape.h.
+// The matrix products, by ATen. All shapes as in schema.h.
 
 #include "core/op.h"
 

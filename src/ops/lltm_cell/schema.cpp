@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/define.h"
-#include "ops/lltm_cell/shape.h"
 
 namespace cppcuda {
 
@@ -21,15 +20,9 @@ std::tuple<Tensor, Tensor> lltm_cell(const Tensor& input, const Tensor& weight, 
 namespace ops::lltm_cell {
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::define<Forward, forward_shape>(
-      m, "lltm_cell(Tensor input, Tensor weight, Tensor bias, Tensor hx, Tensor cx) -> (Tensor hy, Tensor cy)");
-  core::define<Cell, cell_shape>(m,
-                                 "_lltm_cell(Tensor input, Tensor weight, Tensor bias, Tensor hx, Tensor cx) -> "
-                                 "(Tensor hy, Tensor cy, Tensor gates)");
-  core::define<Backward, backward_shape>(
-      m,
-      "_lltm_cell_backward(Tensor? grad_hy, Tensor? grad_cy, Tensor? grad_gates, Tensor gates, Tensor? input, "
-      "Tensor? weight, Tensor? hx, Tensor cx, bool[5] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+  core::define<Forward>(m);
+  core::define<Cell>(m);
+  core::define<Backward>(m);
 }
 
 }  // namespace ops::lltm_cell

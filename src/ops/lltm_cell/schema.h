@@ -4,22 +4,26 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-using Forward =
-    core::Op<"cppcuda::lltm_cell", std::tuple<Tensor, Tensor>(const Tensor& input, const Tensor& weight,
-                                                              const Tensor& bias, const Tensor& hx, const Tensor& cx)>;
+using Forward = core::Op<
+    "cppcuda::lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
+    "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> (Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx)",
+    core::MayBeWider<"cx">>;
 
 // With the pre-activations of the gates, which backward reads.
-using Cell = core::Op<"cppcuda::_lltm_cell",
-                      std::tuple<Tensor, Tensor, Tensor>(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                                                         const Tensor& hx, const Tensor& cx)>;
+using Cell = core::Op<
+    "cppcuda::_lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
+    "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> "
+    "(Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx, Tensor gates[G?, B, 3S])",
+    core::MayBeWider<"cx">>;
 
 // Gradients that are missing are zeros. input and hx are read for the gradient of weight only, weight for those of
 // input and hx only; otherwise they may be missing.
-using Backward =
-    core::Op<"cppcuda::_lltm_cell_backward",
-             std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>(
-                 const OptionalTensor& grad_hy, const OptionalTensor& grad_cy, const OptionalTensor& grad_gates,
-                 const Tensor& gates, const OptionalTensor& input, const OptionalTensor& weight,
-                 const OptionalTensor& hx, const Tensor& cx, c10::List<bool> output_mask)>;
+using Backward = core::Op<
+    "cppcuda::_lltm_cell_backward(Tensor? grad_hy[G?, B, S], Tensor? grad_cy[G?, B, S] like cx, "
+    "Tensor? grad_gates[G?, B, 3S], Tensor gates[G?, B, 3S], Tensor? input[G?, B, I], Tensor? weight[G?, 3S, S + I], "
+    "Tensor? hx[G?, B, S], Tensor cx[G?, B, S], bool[5] output_mask) -> "
+    "(Tensor grad(input), Tensor grad(weight), Tensor grad(bias)[G?, 3S], Tensor grad(hx), Tensor grad(cx))",
+    core::MayBeWider<"cx">, core::GradientReads<"input", "weight">, core::GradientReads<"hx", "weight">,
+    core::GradientReads<"weight", "input", "hx">>;
 
 }  // namespace cppcuda::ops::lltm_cell

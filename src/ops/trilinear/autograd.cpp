@@ -82,70 +82,71 @@ Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
 
 struct ForwardFormula {
   using Op = Forward;
-  enum : unsigned { feats = 1, points = 2 };
-  static constexpr std::array<core::Reads, 2> reads{{
-      /*feats*/ {.inputs = points},
-      /*points*/ {.inputs = feats | points},
-  }};
+  static constexpr auto reads = core::reads<Op>({
+      {"feats", {"points"}},
+      {"points", {"feats", "points"}},
+  });
 
-  static std::array<Tensor, 2> vjp(const std::array<Tensor, 1>& grads, const core::Saved<ForwardFormula>& saved,
-                                   const std::array<bool, 2>& need) {
-    const auto& [x, p] = saved.inputs;
-    return core::to_array(Backward::call(grads[0], need[1] ? OptionalTensor(x) : std::nullopt, p, core::list(need)));
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
+                              const core::Need<Op>& need) {
+    const OptionalTensor x = need["points"] ? OptionalTensor(saved["feats"]) : std::nullopt;
+    return core::to_array(Backward::call(grads["output"], x, saved["points"], core::list(need)));
   }
 
-  static std::array<Tensor, 1> jvp(const std::array<Tensor, 2>& tangents, const core::Saved<ForwardFormula>& saved) {
-    const auto& [x, p] = saved.inputs;
-    const auto& [tx, tp] = tangents;
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+    const auto [x, p] = saved.get<"feats", "points">();
+    const auto [tx, tp] = tangents.get<"feats", "points">();
     Tensor out;
     if (tx.defined()) core::accumulate(out, Forward::call(tx, p));
     if (tp.defined()) core::accumulate(out, combine(weights_along(p, tp), x));
-    return {out};
+    return out;
   }
 };
 
 struct BackwardFormula {
   using Op = Backward;
-  enum : unsigned { grad = 1, feats = 2, points = 4 };
-  static constexpr std::array<core::Reads, 3> reads{{
-      /*grad*/ {.inputs = feats | points},
-      /*feats*/ {.inputs = grad | points},
-      /*points*/ {.inputs = grad | feats | points},
-  }};
+  static constexpr auto reads = core::reads<Op>({
+      {"grad", {"feats", "points"}},
+      {"feats", {"grad", "points"}},
+      {"points", {"grad", "feats", "points"}},
+  });
 
-  static std::array<Tensor, 3> vjp(const std::array<Tensor, 2>& grads, const core::Saved<BackwardFormula>& saved,
-                                   const std::array<bool, 3>& need) {
-    const auto& [g, x, p] = saved.inputs;
-    const auto& [grad_of_dx, grad_of_dp] = grads;
-    std::array<Tensor, 3> result;
-    auto& [by_g, by_x, by_p] = result;
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<BackwardFormula>& saved,
+                              const core::Need<Op>& need) {
+    const auto [g, x, p] = saved.get<"grad", "feats", "points">();
+    const auto [grad_of_dx, grad_of_dp] = grads.get<"grad(feats)", "grad(points)">();
+    core::Inputs<Op> result;
     if (grad_of_dx.defined()) {
-      if (need[0]) core::accumulate(by_g, Forward::call(grad_of_dx, p));
-      if (need[2])
-        core::accumulate(by_p, std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
+      if (need["grad"]) core::accumulate(result["grad"], Forward::call(grad_of_dx, p));
+      if (need["points"]) {
+        core::accumulate(result["points"],
+                         std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
+      }
     }
     if (grad_of_dp.defined()) {
       const Tensor weights = weights_along(p, grad_of_dp);
-      if (need[0]) core::accumulate(by_g, combine(weights, x));
-      if (need[1]) core::accumulate(by_x, spread(weights, g));
-      if (need[2]) core::accumulate(by_p, project(slopes_along(p, grad_of_dp), x, g));
+      if (need["grad"]) core::accumulate(result["grad"], combine(weights, x));
+      if (need["feats"]) core::accumulate(result["feats"], spread(weights, g));
+      if (need["points"]) core::accumulate(result["points"], project(slopes_along(p, grad_of_dp), x, g));
     }
     return result;
   }
 
-  static std::array<Tensor, 2> jvp(const std::array<Tensor, 3>& tangents, const core::Saved<BackwardFormula>& saved) {
-    const auto& [g, x, p] = saved.inputs;
-    const auto& [tg, tx, tp] = tangents;
-    const auto& mask = std::get<0>(saved.attributes);
-    std::array<Tensor, 2> result;
-    auto& [dx, dp] = result;
-    if (tg.defined()) result = core::to_array(Backward::call(tg, core::optional(x), p, core::list(mask)));
-    if (tx.defined() && mask[1]) {
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<BackwardFormula>& saved) {
+    const auto [g, x, p] = saved.get<"grad", "feats", "points">();
+    const auto [tg, tx, tp] = tangents.get<"grad", "feats", "points">();
+    const bool of_feats = saved.is_requested("grad(feats)"), of_points = saved.is_requested("grad(points)");
+    core::Outputs<Op> result;
+    Tensor &dx = result["grad(feats)"], &dp = result["grad(points)"];
+    if (tg.defined()) {
+      result = core::to_array(Backward::call(tg, core::optional(x), p, core::list(saved.attribute<"output_mask">())));
+    }
+    if (tx.defined() && of_points) {
       core::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));
     }
     if (tp.defined()) {
-      if (mask[0]) core::accumulate(dx, spread(weights_along(p, tp), g));
-      if (mask[1]) core::accumulate(dp, project(slopes_along(p, tp), x, g));
+      if (of_feats) core::accumulate(dx, spread(weights_along(p, tp), g));
+      if (of_points) core::accumulate(dp, project(slopes_along(p, tp), x, g));
     }
     return result;
   }

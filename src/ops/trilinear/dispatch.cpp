@@ -6,9 +6,9 @@
 #include "core/kernels.h"
 #include "core/output.h"
 #include "core/row_strides.h"
+#include "core/shape.h"
 #include "ops/trilinear/params.h"
 #include "ops/trilinear/schema.h"
-#include "ops/trilinear/shape.h"
 
 namespace cppcuda::ops::trilinear {
 namespace {
@@ -17,7 +17,7 @@ using core::make_rows;
 using core::row_stride;
 
 Tensor forward(const Tensor& feats, const Tensor& points) {
-  Tensor out = core::allocate(forward_shape(feats, points));
+  Tensor out = core::allocate(core::Shape<Forward>::outputs(feats, points));
   if (out.numel() == 0) return out;
   const auto feats_rows = row_stride(feats, 2), points_rows = row_stride(points, 1);
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
@@ -38,7 +38,7 @@ Tensor forward(const Tensor& feats, const Tensor& points) {
 
 std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
                                     c10::List<bool> output_mask) {
-  auto [grad_feats, grad_points] = core::allocate(backward_shape(grad, feats, points, output_mask));
+  auto [grad_feats, grad_points] = core::allocate(core::Shape<Backward>::outputs(grad, feats, points, output_mask));
   const bool need_feats = output_mask[0], need_points = output_mask[1];
   // The gradient of feats does not read feats.
   const Tensor x = need_points ? core::tensor_or_undefined(feats) : Tensor();

@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/define.h"
-#include "ops/trilinear/shape.h"
 
 namespace cppcuda {
 
@@ -17,10 +16,8 @@ Tensor trilinear(const Tensor& feats, const Tensor& points) {
 namespace ops::trilinear {
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::define<Forward, forward_shape>(m, "trilinear(Tensor feats, Tensor points) -> Tensor");
-  core::define<Backward, backward_shape>(m,
-                                         "_trilinear_backward(Tensor grad, Tensor? feats, Tensor "
-                                         "points, bool[2] output_mask) -> (Tensor, Tensor)");
+  core::define<Forward>(m);
+  core::define<Backward>(m);
 }
 
 }  // namespace ops::trilinear

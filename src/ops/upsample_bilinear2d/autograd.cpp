@@ -16,40 +16,37 @@ namespace {
 
 std::vector<c10::SymInt> spatial_size(const Tensor& t) { return {t.sym_size(2), t.sym_size(3)}; }
 
-// Attributes of both formulas: the sizes of the op's argument and of its result, mode, scales.
-struct Order {
-  enum : size_t { from, to, mode, scale_h, scale_w };
-};
-
-template <class Op, class Attributes>
-Tensor resize(const Tensor& t, const std::vector<c10::SymInt>& size, const Attributes& a) {
-  return Op::call(t, size, std::get<Order::mode>(a), std::get<Order::scale_h>(a), std::get<Order::scale_w>(a));
-}
-
-template <class TheOp, class Transposed>
+template <class TheOp, class Transposed, core::FixedString Size>
 struct LinearFormula {
   using Op = TheOp;
-  using Self = LinearFormula<TheOp, Transposed>;
+  using Saved = core::Saved<LinearFormula>;
   static constexpr std::array<core::Reads, 1> reads{};
 
-  static auto attributes(const Tensor& t, c10::SymIntArrayRef size, std::string_view mode,
-                         std::optional<double> scale_h, std::optional<double> scale_w) {
-    return std::make_tuple(spatial_size(t), core::own(size), core::own(mode), scale_h, scale_w);
+  // The size of the op's argument.
+  static auto attributes(const Tensor& t, c10::SymIntArrayRef, std::string_view, std::optional<double>,
+                         std::optional<double>) {
+    return std::make_tuple(spatial_size(t));
   }
 
-  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const core::Saved<Self>& saved,
-                                   const std::array<bool, 1>&) {
-    return {resize<Transposed>(grads[0], std::get<Order::from>(saved.attributes), saved.attributes)};
+  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const Saved& saved, const core::Need<Op>&) {
+    return resize<Transposed>(grads[0], saved, std::get<4>(saved.attributes));
   }
 
-  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const core::Saved<Self>& saved) {
-    return {resize<TheOp>(tangents[0], std::get<Order::to>(saved.attributes), saved.attributes)};
+  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const Saved& saved) {
+    return resize<TheOp>(tangents[0], saved, saved.template attribute<Size>());
+  }
+
+ private:
+  template <class Resize>
+  static Tensor resize(const Tensor& t, const Saved& saved, const std::vector<c10::SymInt>& size) {
+    return Resize::call(t, size, saved.template attribute<"coordinate_transformation_mode">(),
+                        saved.template attribute<"scale_h">(), saved.template attribute<"scale_w">());
   }
 };
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  m.impl(Forward::name, core::autograd<LinearFormula<Forward, Backward>>());
-  m.impl(Backward::name, core::autograd<LinearFormula<Backward, Forward>>());
+  m.impl(Forward::name, core::autograd<LinearFormula<Forward, Backward, "output_size">>());
+  m.impl(Backward::name, core::autograd<LinearFormula<Backward, Forward, "input_size">>());
 }
 
 }  // namespace

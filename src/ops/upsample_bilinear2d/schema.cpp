@@ -19,14 +19,8 @@ Tensor upsample_bilinear2d(const Tensor& input, at::IntArrayRef output_size,
 namespace ops::upsample_bilinear2d {
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::define<Forward, forward_shape>(m,
-                                       "upsample_bilinear2d(Tensor input, SymInt[2] output_size, str "
-                                       "coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? "
-                                       "scale_w=None) -> Tensor");
-  core::define<Backward, backward_shape>(m,
-                                         "_upsample_bilinear2d_backward(Tensor grad, SymInt[2] input_size, str "
-                                         "coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? "
-                                         "scale_w=None) -> Tensor");
+  core::define<Forward, forward_shape>(m);
+  core::define<Backward, backward_shape>(m);
 }
 
 }  // namespace ops::upsample_bilinear2d

@@ -4,15 +4,13 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-using Forward =
-    core::Op<"cppcuda::upsample_bilinear2d", Tensor(const Tensor& input, c10::SymIntArrayRef output_size,
-                                                    std::string_view coordinate_transformation_mode,
-                                                    std::optional<double> scale_h, std::optional<double> scale_w)>;
+using Forward = core::Op<
+    "cppcuda::upsample_bilinear2d(Tensor input[N, C, H, W], SymInt[2] output_size, "
+    "str coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? scale_w=None) -> Tensor">;
 
 // The op is linear: its derivative reads no tensor, only the size of the input.
-using Backward =
-    core::Op<"cppcuda::_upsample_bilinear2d_backward",
-             Tensor(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view coordinate_transformation_mode,
-                    std::optional<double> scale_h, std::optional<double> scale_w)>;
+using Backward = core::Op<
+    "cppcuda::_upsample_bilinear2d_backward(Tensor grad[N, C, H, W], SymInt[2] input_size, "
+    "str coordinate_transformation_mode=\"half_pixel\", float? scale_h=None, float? scale_w=None) -> Tensor">;
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

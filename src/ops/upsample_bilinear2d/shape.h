@@ -4,7 +4,9 @@
 
 #include "core/check.h"
 #include "core/output.h"
+#include "core/shape.h"
 #include "ops/upsample_bilinear2d/math.h"
+#include "ops/upsample_bilinear2d/schema.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
@@ -28,12 +30,12 @@ inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
 }
 
 // tensor [N, C, H, W] -> [N, C, *size], in the tensor's memory format
-inline core::Output resized(const char* op, const char* argument, const Tensor& tensor, const char* size_argument,
-                            c10::SymIntArrayRef size, std::string_view mode, std::optional<double> scale_h,
-                            std::optional<double> scale_w) {
-  core::Checker check(op);
-  check.floating(argument, tensor);
-  check.shape(argument, tensor, "[N, C, H, W]");
+template <class TheOp>
+core::Output resized(const Tensor& tensor, c10::SymIntArrayRef size, std::string_view mode,
+                     std::optional<double> scale_h, std::optional<double> scale_w) {
+  const char* op = TheOp::base_name();
+  const auto argument = TheOp::declaration.arguments[0].name, size_argument = TheOp::declaration.arguments[1].name;
+  const core::Checker check = core::checked<TheOp>(tensor, size, mode, scale_h, scale_w);
   for (const int64_t d : {2, 3}) {
     TORCH_SYM_CHECK(tensor.sym_size(d).sym_ge(1), op, ": ", argument,
                     " must be [N, C, H, W] with H and W at least 1, got ", tensor.sym_sizes());
@@ -60,13 +62,13 @@ inline core::Output resized(const char* op, const char* argument, const Tensor& 
 // input [N, C, H, W] -> [N, C, *output_size]
 inline core::Output forward_shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
                                   std::optional<double> scale_h, std::optional<double> scale_w) {
-  return resized("upsample_bilinear2d", "input", input, "output_size", output_size, mode, scale_h, scale_w);
+  return resized<Forward>(input, output_size, mode, scale_h, scale_w);
 }
 
 // grad [N, C, *output_size] -> [N, C, *input_size]
 inline core::Output backward_shape(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
                                    std::optional<double> scale_h, std::optional<double> scale_w) {
-  return resized("_upsample_bilinear2d_backward", "grad", grad, "input_size", input_size, mode, scale_h, scale_w);
+  return resized<Backward>(grad, input_size, mode, scale_h, scale_w);
 }
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

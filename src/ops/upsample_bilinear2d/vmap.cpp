@@ -9,8 +9,8 @@ namespace {
 
 // A batch becomes more images: it is folded into N.
 TORCH_LIBRARY_IMPL(cppcuda, FuncTorchBatched, m) {
-  m.impl(Forward::name, core::vmap_leading<Forward, forward_shape, /*N*/ 1, /*input [C, H, W]*/ 3>());
-  m.impl(Backward::name, core::vmap_leading<Backward, backward_shape, /*N*/ 1, /*grad [C, H, W]*/ 3>());
+  m.impl(Forward::name, core::vmap<Forward, forward_shape>());
+  m.impl(Backward::name, core::vmap<Backward, backward_shape>());
 }
 
 }  // namespace

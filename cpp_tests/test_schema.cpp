@@ -1,0 +1,167 @@
+// Declarations of operators: what the compiler reads in them, and the checks that follow. That wrong ones do not
+// compile is tested by python/tests/test_declarations.py.
+#include "core/names.h"
+#include "core/op.h"
+#include "core/schema.h"
+#include "core/shape.h"
+#include "testing.h"
+
+#include <stdexcept>
+
+namespace {
+
+using cppcuda::OptionalTensor;
+using cppcuda::Tensor;
+using cppcuda::testing::error_of;
+namespace core = cppcuda::core;
+using std::string_view;
+
+using Linear = core::Op<
+    "declared::linear(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor? bias[G?, 3S], Tensor hx[G?, B, S], "
+    "Tensor? cx[G?, B, S], Tensor? grad_cx[G?, B, S] like cx, SymInt[2] size, str mode=\"a\", float? scale=None, "
+    "float by=1.5, bool flag=False, int n=1, bool[3] output_mask=[True, True, False]) -> "
+    "(Tensor hy[G?, B, S], Tensor grad(hx), Tensor grad(bias)[2S])",
+    core::MayBeWider<"cx", "hx">, core::GradientReads<"hx", "bias", "cx">>;
+
+static_assert(string_view(Linear::name) == "declared::linear");
+static_assert(
+    string_view(Linear::torch_schema) ==
+    "linear(Tensor input, Tensor weight, Tensor? bias, Tensor hx, Tensor? cx, Tensor? grad_cx, SymInt[2] size, "
+    "str mode=\"a\", float? scale=None, float by=1.5, bool flag=False, int n=1, "
+    "bool[3] output_mask=[True, True, False]) -> (Tensor hy, Tensor, Tensor)");
+static_assert(
+    std::is_same_v<Linear::Type, std::tuple<Tensor, Tensor, Tensor>(
+                                     const Tensor&, const Tensor&, const OptionalTensor&, const Tensor&,
+                                     const OptionalTensor&, const OptionalTensor&, c10::SymIntArrayRef, string_view,
+                                     std::optional<double>, double, bool, int64_t, c10::List<bool>)>);
+
+using One = core::Op<"declared::one(Tensor input[B?, N]) -> Tensor[B?, N]">;
+static_assert(std::is_same_v<One::Type, Tensor(const Tensor&)>);
+static_assert(string_view(One::torch_schema) == "one(Tensor input) -> Tensor");
+
+using Named = core::Op<"declared::named(Tensor input[N]) -> (Tensor out[N])">;
+static_assert(string_view(Named::torch_schema) == "named(Tensor input) -> (Tensor out)");
+
+using Writes = core::Op<"declared::writes_(Tensor(a!) self) -> ()">;
+static_assert(std::is_same_v<Writes::Type, void(const Tensor&)>);
+static_assert(string_view(Writes::torch_schema) == "writes_(Tensor(a!) self) -> ()");
+
+using Overload = core::Op<"declared::writes.out(Tensor input, *, Tensor(a!) out) -> ()">;
+static_assert(std::is_same_v<Overload::Type, void(const Tensor&, const Tensor&)>);
+static_assert(string_view(Overload::torch_schema) == "writes.out(Tensor input, *, Tensor(a!) out) -> ()");
+static_assert(string_view(Overload::base_name()) == "writes.out");
+
+// What is like cx, which is like nothing else, has the dtype of cx; hx of the first tensor, and its gradient its own.
+constexpr const core::Declaration& linear = Linear::declaration;
+static_assert(linear.first == 0 && linear.arguments[5].like == 4 && linear.arguments[4].like == 0);
+static_assert(linear.outputs[0].like == 0 && linear.outputs[1].like == 3 && linear.outputs[2].like == 0);
+static_assert(linear.outputs[1].pattern.text() == "[G?, B, S]" && linear.outputs[2].pattern.text() == "[2S]");
+
+// Names.
+static_assert(core::InputKey<Linear>("hx").index == 3 && core::OutputKey<Linear>("grad(hx)").index == 1);
+static_assert(core::TensorKey<Linear>("hy").is_output && !core::TensorKey<Linear>("hx").is_output);
+static_assert(core::OutputKey<One>("output").index == 0 && core::OutputKey<Named>("out").index == 0);
+static_assert(core::attribute_index<Linear, "size">() == 0 && core::attribute_index<Linear, "output_mask">() == 6);
+constexpr auto reads = core::reads<Linear>({{"weight", {"input", "hx", "hy"}}, {"hx", {"grad(hx)"}}});
+static_assert(reads.size() == 6 && reads[1].inputs == (1 | 8) && reads[1].outputs == 1);
+static_assert(reads[3].inputs == 0 && reads[3].outputs == 2 && reads[0].inputs == 0);
+static_assert(core::have_same_first_dim(One::declaration) && !core::have_same_first_dim(Linear::declaration));
+
+TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
+  const auto order = [](const auto& list) { return std::vector<size_t>(list.begin(), list.end()); };
+  EXPECT_EQ(order(linear.by_need), (std::vector<size_t>{0, 1, 3, 2, 4, 5}));
+  // weight has 3S, so hx says S before it.
+  EXPECT_EQ(order(linear.by_shape), (std::vector<size_t>{0, 3, 1, 2, 4, 5}));
+}
+
+TEST(Declaration, NamedArrays) {
+  core::Named<int, 6, core::InputKey<Linear>> values(std::array<int, 6>{10, 11, 12, 13, 14, 15});
+  EXPECT_EQ(values["hx"], 13);
+  values["weight"] = 7;
+  EXPECT_EQ(values[1], 7);
+}
+
+std::string error(const char* text) {
+  try {
+    core::declare<>(text);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Declaration, ErrorsSayWhatIsWrong) {
+  EXPECT_EQ(error("a::f(Tensor x[N]) -> Tensor[N]"), "no error");
+  EXPECT_EQ(error("f(Tensor x[N]) -> Tensor[N]"), "the name of an operator needs its namespace: f");
+  EXPECT_EQ(error("a::f(Tensor x[N])"), "a schema needs -> and its outputs: a::f(Tensor x[N])");
+  EXPECT_EQ(error("a::f(Tensor x[N] -> Tensor[N]"), "a schema needs a parenthesis after its arguments: (Tensor x[N]");
+  EXPECT_EQ(error("a::f Tensor x[N] -> Tensor[N]"),
+            "a schema needs a parenthesis before its arguments: a::f Tensor x[N] -> Tensor[N]");
+  EXPECT_EQ(error("a::f(Tensor x[N]) -> (Tensor[N]"), "a schema needs a parenthesis after its outputs: (Tensor[N]");
+  EXPECT_EQ(error("a::f(Tensor x[N) -> Tensor[N]"), "a schema does not close a bracket: Tensor x[N");
+  EXPECT_EQ(error("a::f(Tensor xN]) -> Tensor[N]"), "a schema closes a bracket that it has not opened: Tensor xN]");
+  EXPECT_EQ(error("a::f(Tensro x[N]) -> Tensor[N]"), "unknown type in a schema: Tensro");
+  EXPECT_EQ(error("a::f(Tensor[N]) -> Tensor[N]"),
+            "a schema has an argument without a type or without a name: Tensor[N]");
+  EXPECT_EQ(error("a::f(Tensor x[n]) -> Tensor[N]"), "not a pattern of sizes: [n]");
+  EXPECT_EQ(error("a::f(Tensor x[N], float y[N]) -> Tensor[N]"), "only a tensor has a pattern of sizes: [N]");
+  EXPECT_EQ(error("a::f(Tensor x[N] y) -> Tensor[N]"), "a schema has an argument that is not TYPE NAME:  y");
+  EXPECT_EQ(error("a::f(Tensor x[N]) -> Tensor[M]"), "an output has a letter whose size no argument says: [M]");
+  EXPECT_EQ(error("a::f(Tensor x[3N]) -> Tensor[N]"), "a pattern has letters whose sizes no other one says: [3N]");
+  EXPECT_EQ(error("a::f(Tensor x[N] like y) -> Tensor[N]"), "no argument has this name: y");
+  EXPECT_EQ(error("a::f(Tensor? x[N]) -> Tensor[N]"), "a schema needs a Tensor that is not optional: a::f");
+  EXPECT_EQ(error("a::f(Tensor x[N]) -> int"), "an output of a schema must be a Tensor: int");
+  EXPECT_EQ(error("a::f(Tensor x[N], bool[2] output_mask) -> Tensor[N]"),
+            "output_mask must have an entry for each output: bool[2]");
+  EXPECT_EQ(error("a::f(Tensor x[N], bool[N] output_mask) -> Tensor[N]"), "the length of a list must be a number: N");
+  EXPECT_EQ(error("a::f(Tensor x[N], Tensor x[N]) -> Tensor[N]"), "two arguments or outputs have one name: x");
+}
+
+// ---- shape.h
+
+using Cell = core::Op<
+    "declared::cell(Tensor? grad[B?, N] like state, Tensor x[B?, N, 2F], Tensor state[B?, N, F], bool[2] output_mask) "
+    "-> "
+    "(Tensor grad(x), Tensor grad(state))",
+    core::MayBeWider<"state">, core::GradientReads<"state", "grad">>;
+
+std::string cell_error(const OptionalTensor& grad, const Tensor& x, const Tensor& state,
+                       const std::vector<bool>& mask = {true, true}) {
+  c10::List<bool> list;
+  for (const bool b : mask) list.push_back(b);
+  return error_of([&] { core::Shape<Cell>::outputs(grad, x, state, list); });
+}
+
+TEST(Shape, ChecksWhatIsDeclared) {
+  const Tensor grad = at::empty({4}), x = at::empty({4, 6}), state = at::empty({4, 3});
+  EXPECT_EQ(cell_error(grad, x, state), "no error");
+  EXPECT_EQ(cell_error(grad, x, state, {true}), "cell: output_mask must have 2 entries, got 1");
+  EXPECT_EQ(cell_error({}, x, state, {true, false}), "no error");
+  EXPECT_EQ(cell_error({}, x, state), "cell: grad must be a Tensor when the gradient of state is asked for, got None");
+  EXPECT_EQ(cell_error(grad.to(at::kInt), x.to(at::kInt), state),
+            "cell: grad must be of dtype float64, float32, float16 or bfloat16, got int32");
+  EXPECT_EQ(cell_error(grad, x.to(at::kMeta), state), "cell: state must be on meta, the device of x, got cpu");
+  EXPECT_EQ(cell_error(grad, x, state.to(at::kDouble)),
+            "cell: state must be of dtype float32, the dtype of x, got float64");
+  EXPECT_EQ(cell_error(grad, x.to(at::kHalf), state), "no error");
+  EXPECT_EQ(cell_error(grad.to(at::kHalf), x.to(at::kHalf), state),
+            "cell: grad must be of dtype float32, the dtype of state, got float16");
+  EXPECT_EQ(cell_error(grad, x, at::empty({4})), "cell: state must be [N, F] or [B, N, F], got [4]");
+  EXPECT_EQ(cell_error(grad, at::empty({4, 5}), state), "cell: x must be [N, 2F] with F = 3, got [4, 5]");
+  EXPECT_EQ(cell_error(at::empty({5}), x, state), "cell: grad must be [N] with N = 4, got [5]");
+}
+
+TEST(Shape, OutputsAreAsDeclared) {
+  const Tensor x = at::empty({2, 4, 6}, at::kHalf), state = at::empty({2, 4, 3});
+  const auto all = core::Shape<Cell>::outputs(at::empty({2, 4}), x, state, c10::List<bool>({true, true}));
+  EXPECT_EQ(core::allocate(all[0]).sizes(), at::IntArrayRef({2, 4, 6}));
+  EXPECT_EQ(core::allocate(all[0]).scalar_type(), at::kHalf);
+  EXPECT_EQ(core::allocate(all[1]).sizes(), at::IntArrayRef({2, 4, 3}));
+  EXPECT_EQ(core::allocate(all[1]).scalar_type(), at::kFloat);
+  const auto first = core::Shape<Cell>::outputs(std::nullopt, x, state, c10::List<bool>({true, false}));
+  EXPECT_EQ(core::allocate(first[1]).sizes(), at::IntArrayRef({0}));
+  EXPECT_EQ(core::allocate(first[1]).scalar_type(), at::kFloat);
+  EXPECT_EQ(core::allocate(core::Shape<One>::outputs(at::empty({4}))).sizes(), at::IntArrayRef({4}));
+}
+
+}  // namespace
