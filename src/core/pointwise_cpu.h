@@ -15,12 +15,10 @@ namespace cppcuda::core {
 template <class Math>
 struct CpuLoop {
   template <class... Inputs>
-  static void run(const Tensor& out, const Inputs&... inputs) {
+  static void run(Math math, const Tensor& out, const Inputs&... inputs) {
     with_isa([&]<class Isa>(std::type_identity<Isa>) {
-      visit_dtype(out.scalar_type(), [&](auto dtype) {
-        auto kernel = [=](auto... arguments) {
-          PointwiseKernel<Isa, Math, sizeof...(Inputs)>::run(dtype, arguments...);
-        };
+      visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
+        auto kernel = [=](auto... arguments) { PointwiseKernel<Isa, Math, T>::run(arguments..., math); };
         are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
       });
     });

@@ -7,10 +7,10 @@
 
 namespace cppcuda::core {
 
-template <class Math, class T, int inputs>
+template <class Math, class T>
 struct PointwiseCudaKernel {
-  static void run(const DenseParams<T, inputs>& p, CudaStream& stream);
-  static void run(const StridedParams<T, inputs>& p, CudaStream& stream);
+  static void run(const DenseParams<Math, T>& p, CudaStream& stream);
+  static void run(const StridedParams<Math, T>& p, CudaStream& stream);
 };
 
 }  // namespace cppcuda::core
