@@ -4,8 +4,7 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ops/quick_gelu/math.h"
-#include "ops/sigmoid/math.h"
+#include "elementwise/family.h"
 #include "testing.h"
 
 namespace {
@@ -18,23 +17,23 @@ using torch::autograd::grad;
 
 struct Sigmoid {
   static constexpr const char* name = "sigmoid";
-  using Forward = cppcuda::ops::sigmoid::ForwardMath;
+  using Definition = cppcuda::elementwise::Sigmoid;
   static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor& call_out(Tensor& out, const Tensor& x) { return cppcuda::sigmoid_out(out, x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
   // Of the scalar formula, from what it reads beside grad.
-  static double slope(double x) { return cppcuda::ops::sigmoid::BackwardMath()(1.0, Forward()(x)); }
+  static double slope(double x) { return Definition::slope(Definition::forward(x)); }
 };
 
 struct QuickGelu {
   static constexpr const char* name = "quick_gelu";
-  using Forward = cppcuda::ops::quick_gelu::ForwardMath;
+  using Definition = cppcuda::elementwise::QuickGelu;
   static Tensor call(const Tensor& x) { return cppcuda::quick_gelu(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::quick_gelu_(x); }
   static Tensor& call_out(Tensor& out, const Tensor& x) { return cppcuda::quick_gelu_out(out, x); }
   static Tensor reference(const Tensor& x) { return x * at::sigmoid(1.702 * x); }
-  static double slope(double x) { return cppcuda::ops::quick_gelu::BackwardMath()(1.0, x); }
+  static double slope(double x) { return Definition::slope(x); }
 };
 
 template <class Op>
@@ -68,9 +67,9 @@ TYPED_TEST(Elementwise, GradientsOfThreeOrders) {
   }
 }
 
-// The derivative in math.h is that of the formula in math.h.
+// The derivative in the header is that of the formula in the header.
 TYPED_TEST(Elementwise, SlopeIsTheFiniteDifference) {
-  const typename TypeParam::Forward f;
+  const auto f = [](double x) { return TypeParam::Definition::forward(x); };
   for (double x = -30; x <= 30; x += 0.37) {
     const double h = 1e-5;
     EXPECT_NEAR(TypeParam::slope(x), (f(x + h) - f(x - h)) / (2 * h), 1e-8) << x;

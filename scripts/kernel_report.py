@@ -244,14 +244,25 @@ def is_ours(function: str) -> bool:
 
 def short_name(function: str) -> str:
     name = without_parameters(function)
-    for noise in ("cppcuda::ops::", "cppcuda::core::", "cppcuda::", "c10::", "(anonymous namespace)::"):
+    for noise in (
+        "cppcuda::ops::",
+        "cppcuda::elementwise::",
+        "cppcuda::core::",
+        "cppcuda::",
+        "c10::",
+        "(anonymous namespace)::",
+    ):
         name = name.replace(noise, "")
     return name
 
 
 def op_of(function: str) -> str:
-    found = re.search(r"cppcuda::ops::(\w+)", without_parameters(function))
-    return found[1] if found else "core"
+    name = without_parameters(function)
+    if found := re.search(r"cppcuda::ops::(\w+)", name):
+        return found[1]
+    if found := re.search(r"cppcuda::elementwise::(\w+)", name):
+        return re.sub(r"\B([A-Z])", r"_\1", found[1]).lower()  # QuickGelu is quick_gelu
+    return "core"
 
 
 def template_arguments(name: str) -> list[str]:

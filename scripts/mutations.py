@@ -85,7 +85,7 @@ MUTATIONS = [
     Mutation(
         "core.version_is_not_bumped",
         "src/core/pointwise_define.h",
-        "    torch::autograd::increment_version(written(tensors...));\n",
+        "    torch::autograd::increment_version(Checks::written(args...));\n",
         "",
         "pytest test_elementwise.py test_versions",
     ),
@@ -113,9 +113,16 @@ MUTATIONS = [
     Mutation(
         "core.second_derivative_in_16_bits",
         "src/core/pointwise_autograd.h",
-        "(in_opmath(direction) * in_opmath(g) * SlopeOfSlope(in_opmath(s)))",
-        "(direction * g * SlopeOfSlope(s))",
+        "in_opmath(direction) * in_opmath(grad)",
+        "direction * grad",
         "pytest test_elementwise.py test_second_derivatives_of_16_bits_do_not_overflow",
+    ),
+    Mutation(
+        "core.dual_product_loses_a_term",
+        "src/core/dual.h",
+        "sum(times(a.tangent_, b.value_), times(b.tangent_, a.value_))",
+        "times(a.tangent_, b.value_)",
+        "pytest test_autograd.py test_gradgradcheck and quick_gelu",
     ),
     Mutation(
         "core.unaligned_memory_is_streamed",
@@ -154,18 +161,18 @@ MUTATIONS = [
     ),
     # ---------------------------------------------------------------- sigmoid, quick_gelu
     Mutation(
-        "sigmoid.slope_of_slope",
-        "src/ops/sigmoid/autograd.cpp",
-        "return 1 - 2 * y;",
-        "return 1 - y;",
-        "pytest test_autograd.py test_gradgradcheck and sigmoid",
+        "sigmoid.slope",
+        "src/elementwise/sigmoid.h",
+        "return (A(1) - y) * y;",
+        "return (A(1) + y) * y;",
+        "pytest test_autograd.py test_gradients_against_float64 and sigmoid",
     ),
     Mutation(
-        "quick_gelu.slope_of_slope",
-        "src/ops/quick_gelu/autograd.cpp",
-        "slope * (2 * both +",
-        "slope * (both +",
-        "pytest test_autograd.py test_gradgradcheck and quick_gelu",
+        "quick_gelu.slope",
+        "src/elementwise/quick_gelu.h",
+        "return s.value + A(k) * (x * s.slope());",
+        "return s.value + x * s.slope();",
+        "pytest test_autograd.py test_gradients_against_float64 and quick_gelu",
     ),
     # ---------------------------------------------------------------- trilinear
     Mutation(

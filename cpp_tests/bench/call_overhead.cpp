@@ -20,9 +20,7 @@
 #include <vector>
 
 #include "core/pointwise_cpu.h"
-#include "ops/quick_gelu/math.h"
-#include "ops/sigmoid/math.h"
-#include "ops/sigmoid/schema.h"
+#include "elementwise/family.h"
 
 namespace {
 
@@ -83,7 +81,7 @@ void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
   core::with_isa([&]<class Isa>(std::type_identity<Isa>) {
-    core::PointwiseKernel<Isa, Math, 1>::run(std::type_identity<float>(), data, steps, elements, false);
+    core::PointwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
   });
   benchmark::ClobberMemory();
 }
@@ -118,8 +116,8 @@ int main(int argc, char** argv) {
   add_in_all_modes("eager quick_gelu", [&] { eager_quick_gelu(x); });
   add_in_all_modes("cppcuda::quick_gelu", [&] { cppcuda::quick_gelu(x); });
 
-  using Math = ops::sigmoid::ForwardMath;
-  using Pointwise = core::Pointwise<ops::sigmoid::Forward>;
+  using Math = core::PointwiseForward<elementwise::Sigmoid>;
+  using Kernels = core::ForwardKernels<elementwise::Sigmoid>;
   add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
   add<at::NoGradGuard>("sigmoid, at::empty and loop", [&] {
     const Tensor result = at::empty(elements);
@@ -127,7 +125,7 @@ int main(int argc, char** argv) {
   });
   add<c10::InferenceMode>("sigmoid, CPU kernel without dispatcher", [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    Pointwise::run<core::CpuLoop<Math>>(x);
+    Kernels::run<core::CpuLoop, Math>(x);
   });
 
   add<GradMode>("at::sigmoid/requires_grad", [&] { at::sigmoid(leaf); });

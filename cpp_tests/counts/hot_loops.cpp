@@ -5,6 +5,8 @@
 // name and how many elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a
 // processor without that capability.
 
+#include <c10/util/BFloat16.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,9 +14,8 @@
 #include <string>
 
 #include "core/pointwise_cpu_kernel.h"
+#include "elementwise/family.h"
 #include "ops/lltm_cell/cpu_kernel.h"
-#include "ops/quick_gelu/math.h"
-#include "ops/sigmoid/math.h"
 #include "ops/trilinear/cpu_kernel.h"
 #include "ops/upsample_bilinear2d/cpu_kernel.h"
 #include "ops/upsample_bilinear2d/cpu_tables.h"
@@ -66,24 +67,25 @@ constexpr const char* dtype<c10::BFloat16> = "bfloat16";
 // Not a multiple of any register.
 constexpr int64_t many = 4096 + 5;
 
-template <class Math, int inputs, class T>
+template <class Math, class T>
 void count_pointwise(const std::string& op, const char* how = "", int64_t step = 1, bool stream = false) {
-  char* data[inputs + 1];
-  int64_t steps[inputs + 1];
+  constexpr int tensors = Math::inputs + 1;
+  char* data[tensors];
+  int64_t steps[tensors];
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
-  std::fill_n(steps, inputs + 1, step * sizeof(T));
+  std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { core::PointwiseKernel<Isa, Math, inputs>::run(std::type_identity<T>(), data, steps, many, stream); });
+        [&] { core::PointwiseKernel<Isa, Math, T>::run(data, steps, many, stream, Math()); });
 }
 
 template <class T>
 void count_elementwise() {
-  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward");
-  count_pointwise<ops::sigmoid::BackwardMath, 2, T>("sigmoid/backward");
-  count_pointwise<ops::quick_gelu::ForwardMath, 1, T>("quick_gelu/forward");
-  count_pointwise<ops::quick_gelu::BackwardMath, 2, T>("quick_gelu/backward");
-  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward", "/stream", 1, true);
-  count_pointwise<ops::sigmoid::ForwardMath, 1, T>("sigmoid/forward", "/strided", 2);
+  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
+  count_pointwise<core::PointwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
+  count_pointwise<core::PointwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
+  count_pointwise<core::PointwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
+  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
+  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
 }
 
 template <class T>

@@ -1,15 +1,15 @@
 #include <cppcuda/cppcuda.h>
 
+#include "core/pointwise_family.h"
 #include "cuda_testing.h"
-#include "ops/quick_gelu/schema.h"
-#include "ops/sigmoid/schema.h"
+#include "elementwise/family.h"
 
 namespace {
 
 using namespace cppcuda::testing;
 
 struct Sigmoid {
-  using Backward = cppcuda::ops::sigmoid::Backward;
+  using Backward = cppcuda::core::PointwiseOps<cppcuda::elementwise::Sigmoid>::Backward<0>;
   static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
@@ -18,7 +18,7 @@ struct Sigmoid {
 };
 
 struct QuickGelu {
-  using Backward = cppcuda::ops::quick_gelu::Backward;
+  using Backward = cppcuda::core::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
   static Tensor call(const Tensor& x) { return cppcuda::quick_gelu(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::quick_gelu_(x); }
   static Tensor reference(const Tensor& x) { return x * at::sigmoid(1.702 * x); }

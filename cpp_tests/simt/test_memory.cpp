@@ -3,9 +3,10 @@
 #include <cppcuda/cppcuda.h>
 #include <dlfcn.h>
 
+#include "core/pointwise_family.h"
 #include "cuda/cuda_testing.h"
+#include "elementwise/family.h"
 #include "emulator.h"
-#include "ops/quick_gelu/schema.h"
 #include "ops/trilinear/schema.h"
 #include "ops/upsample_bilinear2d/schema.h"
 
@@ -25,11 +26,12 @@ size_t allocated(F call) {
 TEST(Device, IsTheEmulatorAlone) { EXPECT_EQ(dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD), nullptr); }
 
 TEST(DeviceMemory, ElementwiseOps) {
+  using Backward = cppcuda::core::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
   const at::NoGradGuard no_grad;
   for (const Layout layout : layouts) {
     Tensor x = on_cuda(in_layout(at::randn({6, 8}), layout)), out = on_cuda(at::empty({6, 8}));
     EXPECT_EQ(allocated([&] { cppcuda::quick_gelu(x); }), 1u) << ::testing::PrintToString(layout);
-    EXPECT_EQ(allocated([&] { cppcuda::ops::quick_gelu::Backward::call(x, x); }), 1u);
+    EXPECT_EQ(allocated([&] { Backward::call(x, x); }), 1u);
     EXPECT_EQ(allocated([&] { cppcuda::quick_gelu_(x); }), 0u);
     EXPECT_EQ(allocated([&] { cppcuda::quick_gelu_out(out, x); }), 0u);
   }

@@ -2,6 +2,7 @@
 // bytes of an H200's bandwidth (docs/kernels.md, whose table is what this prints).
 
 #include <ATen/ATen.h>
+#include <cppcuda/cppcuda.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "core/pointwise_family.h"
+#include "elementwise/family.h"
 #include "ops/lltm_cell/schema.h"
-#include "ops/quick_gelu/schema.h"
 #include "ops/trilinear/schema.h"
 #include "ops/upsample_bilinear2d/schema.h"
 #include "traffic.h"
@@ -46,9 +48,10 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(Traffic, Elementwise) {
   const Tensor x = random({1 << 15}), grad = random({1 << 15});
-  expect("quick_gelu", {x}, {1.01, 1.01}, [&] { return std::vector{ops::quick_gelu::Forward::call(x)}; });
-  expect("quick_gelu backward", {grad, x}, {1.01, 1.01},
-         [&] { return std::vector{ops::quick_gelu::Backward::call(grad, x)}; });
+  expect("quick_gelu", {x}, {1.01, 1.01}, [&] { return std::vector{cppcuda::quick_gelu(x)}; });
+  expect("quick_gelu backward", {grad, x}, {1.01, 1.01}, [&] {
+    return std::vector{cppcuda::core::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>::call(grad, x)};
+  });
 }
 
 TEST_P(Traffic, Trilinear) {

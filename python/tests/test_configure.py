@@ -359,7 +359,7 @@ def test_cuda_files_are_compiled_first(configure: Configure) -> None:
     # Where nothing else decides, ninja goes by the order of its file.
     text = (configure.build / "build.ninja").read_text()
     languages = re.findall(r"^build \S+\.o: (CUDA|CXX)_COMPILER", text, re.MULTILINE)
-    count = len(list(ROOT.glob("src/ops/*/*.cu")))
+    count = len(list(ROOT.glob("src/**/*.cu")))
     assert languages[:count] == ["CUDA"] * count and set(languages[count:]) == {"CXX"}
 
     # Without CUDA almost all of the rest is the same, and need not be compiled again.

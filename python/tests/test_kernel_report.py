@@ -110,11 +110,12 @@ def test_names() -> None:
     assert report.short_name(function) == "trilinear::forward_kernel<8, Half, float>"
     assert report.op_of(function) == "trilinear"
     elementwise = (
-        "void cppcuda::core::pointwise_dense_kernel<4, cppcuda::ops::sigmoid::BackwardMath, float, 2>"
-        "(cppcuda::core::DenseParams<float, 2>)"
+        "void cppcuda::core::pointwise_dense_kernel"
+        "<4, cppcuda::core::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
+        "(cppcuda::core::DenseParams<cppcuda::core::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
     )
-    assert report.short_name(elementwise) == "pointwise_dense_kernel<4, sigmoid::BackwardMath, float, 2>"
-    assert report.op_of(elementwise) == "sigmoid"
+    assert report.short_name(elementwise) == "pointwise_dense_kernel<4, PointwiseBackward<QuickGelu, 0>, float>"
+    assert report.op_of(elementwise) == "quick_gelu"
 
 
 def test_kernels_of_cuda_headers_are_not_ours() -> None:
@@ -130,8 +131,8 @@ def test_kernels_of_cuda_headers_are_not_ours() -> None:
         ("trilinear::backward_kernel<2, false, true, double, double>", True),
         ("lltm_cell::forward_kernel<4, BFloat16, float>", True),  # the state is in packs of float32
         ("lltm_cell::forward_kernel<4, BFloat16, BFloat16>", False),
-        ("pointwise_dense_kernel<4, sigmoid::BackwardMath, float, 2>", True),
-        ("pointwise_strided_kernel<sigmoid::BackwardMath, float, 2>", False),
+        ("pointwise_dense_kernel<4, PointwiseBackward<Sigmoid, 0>, float>", True),
+        ("pointwise_strided_kernel<PointwiseBackward<Sigmoid, 0>, float>", False),
         ("plain_kernel", False),
     ],
 )

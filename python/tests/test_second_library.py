@@ -17,6 +17,7 @@ import torch
 from support import recorded_compiled_autograd
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
 if not LIBRARY:
@@ -69,6 +70,23 @@ FEATS, POINTS, OUT = (3, 8, 2), (3, 3), (3, 2)
 CASES = [
     Case("scale", lambda x: second.scale(x, -1.5), lambda x: x * -1.5, (X,)),
     Case("exp", second.exp, torch.exp, (X,)),
+    Case("swish", lambda x: second.swish(x, 1.5), lambda x: x * torch.sigmoid(1.5 * x), (X,)),
+    Case("gated", second.gated, lambda x, gate: x * torch.sigmoid(gate), (X, X)),
+    Case(
+        "swish backward",
+        lambda g, x: second._swish_backward(g, x, 1.5),
+        lambda g, x: g * (torch.sigmoid(1.5 * x) * (1 + 1.5 * x * (1 - torch.sigmoid(1.5 * x)))),
+        (X, X),
+    ),
+    Case(
+        "gated backward by x", second._gated_backward.x, lambda g, x, gate: g * torch.sigmoid(gate) + 0 * x, (X, X, X)
+    ),
+    Case(
+        "gated backward by gate",
+        second._gated_backward.gate,
+        lambda g, x, gate: g * x * torch.sigmoid(gate) * (1 - torch.sigmoid(gate)),
+        (X, X, X),
+    ),
     Case("crop", lambda x: second.crop_or_pad(x, [3]), lambda x: crop_or_pad(x, 3), (X,)),
     Case("pad", lambda x: second.crop_or_pad(x, [6]), lambda x: crop_or_pad(x, 6), (X,)),
     Case("crop to half", lambda x: second.crop_or_pad(x, [x.shape[0]]), lambda x: crop_or_pad(x, x.shape[0]), (X,)),
@@ -188,6 +206,9 @@ def test_one_vmapped_call_is_one_kernel_call() -> None:
 OPCHECK = [
     (second.scale, ((3, 4),), lambda x: (x, 2.0)),
     (second.exp, ((3, 4),), lambda x: (x,)),
+    (second.swish, ((3, 4),), lambda x: (x, 0.5)),
+    (second._swish_backward, (X, X), lambda g, x: (g, x, 0.5)),
+    (second.gated, (X, X), lambda *t: t),
     (second.crop_or_pad, ((3, 4),), lambda x: (x, [6])),
     (second.crop_or_pad, ((2, 3, 4),), lambda x: (x, [2], "left", 0.5)),
     (second.row_sum, ((3, 4),), lambda x: (x,)),
@@ -255,6 +276,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
 
     def gradients() -> list[Tensor]:
         outputs = [second.scale(x, f) for f in (2.0, 3.0, 2.0)]
+        outputs += [second.swish(x, beta) for beta in (2.0, 3.0, 2.0)]
         outputs += [second.crop_or_pad(x, [6], side) for side in ("left", "right")]
         outputs += [second.crop_or_pad(x, [6], "left", gain) for gain in (None, 1.5, 2.5)]
         return [torch.autograd.grad(scalar(out), x)[0] for out in outputs]
@@ -282,6 +304,61 @@ def test_compiled_autograd_of_both_libraries() -> None:
     assert not torch.allclose(expected[0][0], expected[2][0])
     with recorded_compiled_autograd(compile_graph):
         assert_same(gradients(), expected)
+
+
+def test_elementwise_schemas() -> None:
+    schemas = {
+        second.swish.default: "(Tensor x, float beta) -> Tensor",
+        second.swish.out: "(Tensor x, float beta, *, Tensor(a!) out) -> ()",
+        second.swish_.default: "(Tensor(a!) self, float beta) -> ()",
+        second._swish_backward.default: "(Tensor grad, Tensor x, float beta) -> Tensor",
+        second.gated.default: "(Tensor x, Tensor gate) -> Tensor",
+        second.gated.out: "(Tensor x, Tensor gate, *, Tensor(a!) out) -> ()",
+        second.gated_.default: "(Tensor(a!) self, Tensor gate) -> ()",
+        second._gated_backward.x: "(Tensor grad, Tensor x, Tensor gate) -> Tensor",
+        second._gated_backward.gate: "(Tensor grad, Tensor x, Tensor gate) -> Tensor",
+    }
+    for op, schema in schemas.items():
+        assert str(op._schema).split("(", 1)[1] == schema[1:]
+
+
+def test_elementwise_in_place_and_out() -> None:
+    x, gate = torch.randn(6, 5, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64).t()
+    for function, function_, into, inputs in (
+        (second.gated, second.gated_, second.gated.out, (gate,)),
+        (second.swish, second.swish_, second.swish.out, (0.5,)),
+    ):
+        expected, out, self = function(x, *inputs), torch.empty(5, 6, dtype=torch.float64).t(), x.clone()
+        into(x, *inputs, out=out)
+        function_(self, *inputs)
+        assert torch.equal(out, expected) and torch.equal(self, expected) and self._version == 1
+    with pytest.raises(RuntimeError, match=r"^gated: gate requires a gradient, .* call gated\(x, gate\) instead"):
+        second.gated.out(x, gate.clone().requires_grad_(), out=torch.empty_like(x))
+    with pytest.raises(RuntimeError, match=r"^gated: out must be gate itself or share no memory with it"):
+        memory = torch.randn(31, dtype=torch.float64)
+        second.gated.out(x, memory[1:].view(6, 5), out=memory[:-1].view(6, 5))
+    with pytest.raises(RuntimeError, match=r"^gated: gate must be \[6, 5\], the shape of x, got \[5\]"):
+        second.gated(x, gate[0])
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[torch._ops.OpOverload] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.ops.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_elementwise_gradients_that_nobody_needs() -> None:
+    """Each gradient is a call of its own: one that is not requested is not computed."""
+    x, gate = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
+    for inputs, called in (((x,), {"x"}), ((gate,), {"gate"}), ((x, gate), {"x", "gate"})):
+        out = second.gated(*(t if any(t is i for i in inputs) else t.detach() for t in (x, gate))).sum()
+        with Calls() as calls:
+            torch.autograd.grad(out, inputs)
+        assert {op._overloadname for op in calls.ops if op._opname == "_gated_backward"} == called
 
 
 def test_output_that_is_read_is_protected() -> None:

@@ -26,6 +26,6 @@ void add_to_table(const char* name, AnyKernel kernel) { kernels()[name] = kernel
 
 }  // namespace cppcuda::core
 
-extern "C" [[gnu::visibility("default")]] const cppcuda::core::KernelTable* cppcuda_kernels_v1() {
+extern "C" [[gnu::visibility("default")]] const cppcuda::core::KernelTable* CPPCUDA_KERNEL_TABLE() {
   return &cppcuda::core::table;
 }

@@ -2,7 +2,7 @@
 
 // The kernels lie in a library of their own, which needs nothing of torch and exports one function: it returns the
 // table of the kernels. Every kernel is a function void(const Params&, const CpuContext&) or void(const Params&,
-// CudaStream&); its name in the table is that of these types, and of Tags where several kernels take the same Params.
+// CudaStream&); its name in the table is that of these types.
 // Params are plain structs, which both libraries must lay out in the same way: core/kernels.h compares a hash of the
 // headers that they were compiled with.
 
@@ -19,7 +19,7 @@ namespace cppcuda::core {
 template <class Params, class Context>
 using Kernel = void (*)(const Params&, Context&);
 
-template <class Params, class Context, class... Tags>
+template <class Params, class Context>
 struct KernelName {
   static const char* get() { return typeid(KernelName).name(); }
 };
@@ -35,9 +35,9 @@ struct KernelTable {
 // In files of kernels: puts a kernel into the table.
 void add_to_table(const char* name, AnyKernel kernel);
 
-template <class... Tags, class Params, class Context>
+template <class Params, class Context>
 void add_to_table(Kernel<Params, Context> kernel) {
-  add_to_table(KernelName<Params, Context, Tags...>::get(), reinterpret_cast<AnyKernel>(kernel));
+  add_to_table(KernelName<Params, Context>::get(), reinterpret_cast<AnyKernel>(kernel));
 }
 
 // Calls f.template operator()<T>() for each dtype. Returns true, for the initialiser of a constant.

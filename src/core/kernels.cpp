@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "kernel_headers.h"
 
-extern "C" const cppcuda::core::KernelTable* cppcuda_kernels_v1();
+extern "C" const cppcuda::core::KernelTable* CPPCUDA_KERNEL_TABLE();
 
 namespace cppcuda::core {
 namespace {
@@ -35,7 +35,7 @@ bool is_this_build(const KernelTable& table) { return std::string_view(table.hea
 }  // namespace
 
 void check_kernels() {
-  const KernelTable* const table = cppcuda_kernels_v1();
+  const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
   TORCH_CHECK(is_this_build(*table), "cppcuda: ", file_of(reinterpret_cast<const void*>(&check_kernels)),
               " and the library of its kernels, ", file_of(table),
               ", come from different builds. Install both from one build, and load no other copy of ",
@@ -44,7 +44,7 @@ void check_kernels() {
 
 AnyKernel look_up(const char* name) {
   check_kernels();
-  const AnyKernel kernel = cppcuda_kernels_v1()->find(name);
+  const AnyKernel kernel = CPPCUDA_KERNEL_TABLE()->find(name);
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "no kernel ", name);
   return kernel;
 }
@@ -55,6 +55,6 @@ const CpuContext& cpu_context() {
   return context;
 }
 
-bool has_cuda_kernels() { return !is_this_build(*cppcuda_kernels_v1()) || cppcuda_kernels_v1()->has_cuda; }
+bool has_cuda_kernels() { return !is_this_build(*CPPCUDA_KERNEL_TABLE()) || CPPCUDA_KERNEL_TABLE()->has_cuda; }
 
 }  // namespace cppcuda::core

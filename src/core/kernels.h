@@ -16,22 +16,22 @@ void check_kernels();
 // The kernel of that name. Throws as check_kernels does, and when there is none.
 AnyKernel look_up(const char* name);
 
-template <class Context, class... Tags, class Params>
+template <class Params, class Context>
 void run_with(const Params& params, Context& context) {
   static const auto kernel =
-      reinterpret_cast<Kernel<Params, Context>>(look_up(KernelName<Params, Context, Tags...>::get()));
+      reinterpret_cast<Kernel<Params, Context>>(look_up(KernelName<Params, Context>::get()));
   kernel(params, context);
 }
 
 const CpuContext& cpu_context();
 
 // Runs the kernel for Params on a device, on the current stream of a GPU.
-template <class... Tags, class Params>
+template <class Params>
 void run(c10::Device device, const Params& params) {
   if (device.is_cpu()) {
-    run_with<const CpuContext, Tags...>(params, cpu_context());
+    run_with(params, cpu_context());
   } else {
-    on_current_stream(device, [&](CudaStream& stream) { run_with<CudaStream, Tags...>(params, stream); });
+    on_current_stream(device, [&](CudaStream& stream) { run_with(params, stream); });
   }
 }
 

@@ -65,9 +65,22 @@ bool same_view(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
+const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i) {
+  for (const c10::Argument& a : schema.arguments()) {
+    if (a.type()->kind() == c10::TypeKind::TensorType && i-- == 0) return a;
+  }
+  TORCH_INTERNAL_ASSERT(false, schema, " has fewer tensors");
+}
+
+const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return *std::find_if(arguments.begin(), arguments.end(),
+                       [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
+}
+
 void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
   const Checker check(op_name(schema));
-  const auto name = [&](size_t i) { return schema.arguments()[i].name().c_str(); };
+  const auto name = [&](size_t i) { return tensor_argument(schema, i).name().c_str(); };
   const Tensor& first = tensors.begin()->get();
   check.floating(name(0), first);
   for (size_t i = 1; i < tensors.size(); ++i) {
@@ -79,27 +92,29 @@ void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
   }
 }
 
-void check_writable(const c10::FunctionSchema& schema, TensorRefs tensors) {
-  const Tensor& out = (tensors.end() - 1)->get();
+void check_writable(const c10::FunctionSchema& schema, const Tensor& out) {
   TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
-              schema.arguments().back().name(), " must not have elements that share memory, got strides ",
+              written_argument(schema).name(), " must not have elements that share memory, got strides ",
               out.sym_strides());
 }
 
-void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs tensors) {
-  const Tensor& in = tensors.begin()->get();
-  const Tensor& out = (tensors.end() - 1)->get();
-  TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", schema.arguments().back().name(),
-              " must be ", schema.arguments().front().name(), " itself or share no memory with it, got an overlap");
+void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& in = inputs.begin()[i];
+    TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", written_argument(schema).name(),
+                " must be ", tensor_argument(schema, i).name(), " itself or share no memory with it, got an overlap");
+  }
 }
 
 void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode) {
-  const auto& arguments = schema.arguments();
-  std::string functional = op_name(schema);
+  std::string functional = op_name(schema), arguments;
   if (functional.back() == '_') functional.pop_back();
-  TORCH_CHECK(false, op_name(schema), ": ", arguments[lost].name(),
+  for (const c10::Argument& a : schema.arguments()) {
+    if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
+  }
+  TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
               forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
-              arguments.back().name(), " loses; call ", functional, "(", arguments.front().name(), ") instead",
+              written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
               forward_mode ? "" : ", or this one under torch.no_grad()");
 }
 

@@ -16,10 +16,10 @@ namespace cppcuda::core {
 template <class Math>
 struct CpuLoop {
   template <class... Inputs>
-  static void run(const Tensor& out, const Inputs&... inputs) {
+  static void run(Math math, const Tensor& out, const Inputs&... inputs) {
     visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-      const auto kernel = [](char* const* data, const int64_t* steps, int64_t n, bool stream) {
-        run_with<const CpuContext, Math>(LoopParams<T, sizeof...(Inputs)>{data, steps, n, stream}, cpu_context());
+      const auto kernel = [math](char* const* data, const int64_t* steps, int64_t n, bool stream) {
+        run_with(LoopParams<Math, T>{data, steps, n, stream, math}, cpu_context());
       };
       are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
     });

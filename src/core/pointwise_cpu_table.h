@@ -1,22 +1,26 @@
 #pragma once
 
-// Puts the CPU kernels of an elementwise operator into the table, for an operator's cpu.cpp.
+// Puts the CPU kernels of a family of elementwise operators into the table, for a library's cpu.cpp.
 
 #include "core/kernel_table.h"
 #include "core/pointwise_cpu_kernel.h"
+#include "core/pointwise_math.h"
 
 namespace cppcuda::core {
 
-template <class Math, int inputs>
-bool add_pointwise_cpu() {
-  return for_each_dtype([]<class T>() {
-    add_to_table<Math>(
-        Kernel<LoopParams<T, inputs>, const CpuContext>([](const LoopParams<T, inputs>& p, const CpuContext& cpu) {
-          with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
-            PointwiseKernel<Isa, Math, inputs>::run(std::type_identity<T>(), p.data, p.steps, p.n, p.stream);
-          });
-        }));
+template <class Math, class T>
+void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
+  with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
+    PointwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.stream, p.math);
   });
+}
+
+template <class TheFamily>
+bool add_pointwise_cpu(TheFamily family) {
+  for_each_math(family, []<class Math>() {
+    for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); });
+  });
+  return true;
 }
 
 }  // namespace cppcuda::core

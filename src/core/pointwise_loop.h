@@ -1,17 +1,34 @@
 #pragma once
 
+#include "core/kernels.h"
+#include "core/pointwise.h"
 #include "core/pointwise_cpu.h"
 #include "core/pointwise_cuda.h"
 
 namespace cppcuda::core {
 
-// An elementwise formula over tensors, on the device that they are on.
-template <class Math>
-struct DeviceLoop {
-  template <class... Inputs>
-  static void run(const Tensor& out, const Inputs&... inputs) {
-    out.is_cpu() ? CpuLoop<Math>::run(out, inputs...) : CudaLoop<Math>::run(out, inputs...);
-  }
-};
+// A function of an elementwise operator over tensors, on the device that they are on.
+template <class Math, class... Inputs>
+void run_pointwise(Math math, const Tensor& out, const Inputs&... inputs) {
+  out.is_cpu() ? CpuLoop<Math>::run(math, out, inputs...) : CudaLoop<Math>::run(math, out, inputs...);
+}
+
+// In a TORCH_LIBRARY_FRAGMENT.
+template <class TheFamily>
+void implement_pointwise(torch::Library& m, TheFamily family) {
+  for_each_operator(
+      family,
+      [&]<class Definition>() {
+        using Ops = PointwiseOps<Definition>;
+        using Math = PointwiseForward<Definition>;
+        implement<typename Ops::Forward, &ForwardKernels<Definition>::template run<Math>>(m);
+        implement<typename Ops::InPlace, &InPlaceKernels<Definition>::template run<Math>>(m);
+        implement<typename Ops::Out, &OutKernels<Definition>::template run<Math>>(m);
+      },
+      [&]<class Definition, int Input>() {
+        using Backward = typename PointwiseOps<Definition>::template Backward<Input>;
+        implement<Backward, &BackwardKernels<Definition, Input>::template run<PointwiseBackward<Definition, Input>>>(m);
+      });
+}
 
 }  // namespace cppcuda::core

@@ -1,6 +1,6 @@
 #pragma once
 
-// The arguments of the CUDA kernels of elementwise operators.
+// The arguments of the CUDA kernels of elementwise operators. Math holds the attributes.
 
 #include <cstdint>
 
@@ -9,24 +9,26 @@
 namespace cppcuda::core {
 
 // Tensors whose elements lie in the same order, without gaps.
-template <class T, int Inputs>
+template <class Math, class T>
 struct DenseParams {
   T* out;
-  const T* in[Inputs];
+  const T* in[Math::inputs];
   int64_t count;
+  [[no_unique_address]] Math math;
 };
 
 constexpr int pointwise_max_dims = 16;  // after merging
 
-template <class T, int Inputs>
+template <class Math, class T>
 struct StridedParams {
   T* out;
-  const T* in[Inputs];
+  const T* in[Math::inputs];
   int64_t count;
   int dims;
   Divisor sizes[pointwise_max_dims];  // the fastest first
   int64_t out_strides[pointwise_max_dims];
-  int64_t in_strides[Inputs][pointwise_max_dims];
+  int64_t in_strides[Math::inputs][pointwise_max_dims];
+  [[no_unique_address]] Math math;
 };
 
 }  // namespace cppcuda::core

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "gated.h"
+#include "swish.h"
+
+namespace second {
+
+// The elementwise operators of this library.
+using Family = core::Family<Gated, Swish>;
+
+}  // namespace second

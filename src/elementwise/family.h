@@ -1,0 +1,11 @@
+#pragma once
+
+#include "elementwise/quick_gelu.h"
+#include "elementwise/sigmoid.h"
+
+namespace cppcuda::elementwise {
+
+// The elementwise operators of this library.
+using Family = core::Family<QuickGelu, Sigmoid>;
+
+}  // namespace cppcuda::elementwise
