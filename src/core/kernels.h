@@ -18,8 +18,7 @@ AnyKernel look_up(const char* name);
 
 template <class Params, class Context>
 void run_with(const Params& params, Context& context) {
-  static const auto kernel =
-      reinterpret_cast<Kernel<Params, Context>>(look_up(KernelName<Params, Context>::get()));
+  static const auto kernel = reinterpret_cast<Kernel<Params, Context>>(look_up(KernelName<Params, Context>::get()));
   kernel(params, context);
 }
 

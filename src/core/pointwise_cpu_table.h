@@ -17,9 +17,7 @@ void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
 
 template <class TheFamily>
 bool add_pointwise_cpu(TheFamily family) {
-  for_each_math(family, []<class Math>() {
-    for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); });
-  });
+  for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); }); });
   return true;
 }
 
