@@ -10,6 +10,7 @@
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -21,39 +22,39 @@ class Dual {
  public:
   using Tensor = at::Tensor;
   using Value = std::variant<double, Tensor>;
+  using Tangent = std::optional<Value>;  // nothing for zero
 
   // A constant.
   explicit Dual(double number) : value_(number) {}
 
-  // Without a tangent, a constant.
-  Dual(Value value, Tensor tangent) : value_(std::move(value)), tangent_(std::move(tangent)) {}
+  explicit Dual(Value value, Tangent tangent = {}) : value_(std::move(value)), tangent_(std::move(tangent)) {}
 
   const Value& value() const { return value_; }
-
-  // Undefined for zero.
-  const Tensor& tangent() const { return tangent_; }
+  const Tangent& tangent() const { return tangent_; }
 
   friend Dual operator-(const Dual& a) { return Dual(-1) * a; }
-  friend Dual operator+(const Dual& a, const Dual& b) { return {add(a.value_, b.value_), sum(a.tangent_, b.tangent_)}; }
+  friend Dual operator+(const Dual& a, const Dual& b) {
+    return Dual(add(a.value_, b.value_), sum(a.tangent_, b.tangent_));
+  }
   friend Dual operator-(const Dual& a, const Dual& b) {
-    return {subtract(a.value_, b.value_), sum(a.tangent_, times(b.tangent_, -1.0))};
+    return Dual(subtract(a.value_, b.value_), sum(a.tangent_, times(b.tangent_, -1.0)));
   }
   friend Dual operator*(const Dual& a, const Dual& b) {
-    return {multiply(a.value_, b.value_), sum(times(a.tangent_, b.value_), times(b.tangent_, a.value_))};
+    return Dual(multiply(a.value_, b.value_), sum(times(a.tangent_, b.value_), times(b.tangent_, a.value_)));
   }
   friend Dual operator/(const Dual& a, const Dual& b) {
     const Value quotient = divide(a.value_, b.value_);
-    const Tensor numerator = sum(a.tangent_, times(b.tangent_, multiply(-1.0, quotient)));
-    return {quotient, times(numerator, divide(1.0, b.value_))};
+    const Tangent numerator = sum(a.tangent_, times(b.tangent_, multiply(-1.0, quotient)));
+    return Dual(quotient, times(numerator, divide(1.0, b.value_)));
   }
 
   friend Dual exp(const Dual& a) {
     const Value y = map(a.value_, [](const auto& x) { return exp_of(x); });
-    return {y, times(a.tangent_, y)};
+    return Dual(y, times(a.tangent_, y));
   }
   friend Dual tanh(const Dual& a) {
     const Value y = map(a.value_, [](const auto& x) { return tanh_of(x); });
-    return {y, times(a.tangent_, subtract(1.0, multiply(y, y)))};
+    return Dual(y, times(a.tangent_, subtract(1.0, multiply(y, y))));
   }
 
   // At 0 the derivative is 1, as select(a < 0, -a, a) has it: not 0, with which logistic functions of -|x| would have
@@ -73,9 +74,9 @@ class Dual {
   friend Mask operator>(const Dual& a, const Dual& b) { return b < a; }
 
   friend Dual select(const Mask& m, const Dual& a, const Dual& b) {
-    Tensor tangent;
-    if (a.tangent_.defined() || b.tangent_.defined()) tangent = where(m, or_zero(a.tangent_), or_zero(b.tangent_));
-    return {where(m, a.value_, b.value_), tangent};
+    Tangent tangent;
+    if (a.tangent_ || b.tangent_) tangent = where(m, a.tangent_.value_or(0.0), b.tangent_.value_or(0.0));
+    return Dual(where(m, a.value_, b.value_), tangent);
   }
 
  private:
@@ -106,14 +107,12 @@ class Dual {
   static double tanh_of(double x) { return std::tanh(x); }
   static Tensor tanh_of(const Tensor& x) { return x.tanh(); }
 
-  static Tensor sum(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
-  static Tensor times(const Tensor& tangent, const Value& factor) {
-    return tangent.defined() ? std::get<Tensor>(multiply(tangent, factor)) : tangent;
+  static Tangent sum(const Tangent& a, const Tangent& b) { return !a ? b : !b ? a : Tangent(add(*a, *b)); }
+  static Tangent times(const Tangent& tangent, const Value& factor) {
+    return tangent ? Tangent(multiply(*tangent, factor)) : tangent;
   }
 
-  static Value or_zero(const Tensor& tangent) { return tangent.defined() ? Value(tangent) : Value(0.0); }
-
-  static Tensor where(const Mask& m, const Value& a, const Value& b) {
+  static Value where(const Mask& m, const Value& a, const Value& b) {
     const auto tensor = [&](const Value& v) {
       const double* number = std::get_if<double>(&v);
       return number ? at::full_like(m.lanes, *number, at::TensorOptions(m.dtype)) : std::get<Tensor>(v);
@@ -122,7 +121,7 @@ class Dual {
   }
 
   Value value_;
-  Tensor tangent_;
+  Tangent tangent_;
 };
 
 // With a derivative in which nothing cancels.
@@ -133,10 +132,12 @@ struct Logistic<Dual> {
   explicit Logistic(const Dual& x) {
     const at::Tensor& t = std::get<at::Tensor>(x.value());
     const at::Tensor s = at::sigmoid(t), rest = at::sigmoid(-t);
-    const bool varies = x.tangent().defined();
-    const at::Tensor tangent = varies ? s * rest * x.tangent() : at::Tensor();
+    value = Dual(s);
+    complement = Dual(rest);
+    if (!x.tangent()) return;
+    const at::Tensor tangent = std::visit([&](const auto& t) { return s * rest * t; }, *x.tangent());
     value = Dual(s, tangent);
-    complement = Dual(rest, varies ? -tangent : tangent);
+    complement = Dual(rest, -tangent);
   }
 
   Dual slope() const { return value * complement; }

@@ -25,12 +25,12 @@ struct PointwiseFormula<Definition, std::integer_sequence<int, I...>> {
   static constexpr std::array<Reads, sizeof...(I)> reads{
       (static_cast<void>(I), Reads{.inputs = saves_input ? all : 0, .outputs = saves_input ? 0U : 1U})...};
 
-  static Inputs<PointwiseFormula> vjp(const std::array<Tensor, 1>& grads, const Saved<PointwiseFormula>& saved,
-                                      const Need<PointwiseFormula>& need) {
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const Saved<PointwiseFormula>& saved,
+                        const Need<Op>& need) {
     return {need[I] ? backward<I>(grads[0], saved) : Tensor()...};
   }
 
-  static std::array<Tensor, 1> jvp(const Inputs<PointwiseFormula>& tangents, const Saved<PointwiseFormula>& saved) {
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const Saved<PointwiseFormula>& saved) {
     Tensor out;
     ((tangents[I].defined() ? accumulate(out, backward<I>(tangents[I], saved)) : void()), ...);
     return {out};
@@ -54,50 +54,45 @@ struct PointwiseBackwardFormula;
 template <class Definition, int Input, int... S>
 struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S...>> {
   using Op = typename PointwiseOps<Definition>::template Backward<Input>;
-  using Tensors = std::array<Tensor, sizeof...(S)>;  // what forward saved, or directions of it
   enum : unsigned { grad = 1, saved = ((1U << sizeof...(S)) - 1) << 1 };
   static constexpr std::array<Reads, 1 + sizeof...(S)> reads{Reads{.inputs = saved},
                                                              (static_cast<void>(S), Reads{.inputs = grad | saved})...};
 
-  static Inputs<PointwiseBackwardFormula> vjp(const std::array<Tensor, 1>& grads,
-                                              const core::Saved<PointwiseBackwardFormula>& forward,
-                                              const Need<PointwiseBackwardFormula>& need) {
-    Inputs<PointwiseBackwardFormula> result;
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const core::Saved<PointwiseBackwardFormula>& forward,
+                        const Need<Op>& need) {
+    Inputs<Op> result;
     if (need[0]) result[0] = call_with<Op>(grads[0], saved_of(forward.inputs), forward.attributes);
-    const auto by_saved = [&](int s) {
-      Tensors directions;
-      directions[s] = grads[0];
-      return along(directions, forward);
-    };
-    ((need[1 + S] ? static_cast<void>(result[1 + S] = by_saved(S)) : void()), ...);
+    ((need[1 + S] ? static_cast<void>(result[1 + S] = by_saved<S>(grads[0], forward)) : void()), ...);
     return result;
   }
 
-  static std::array<Tensor, 1> jvp(const Inputs<PointwiseBackwardFormula>& tangents,
-                                   const core::Saved<PointwiseBackwardFormula>& forward) {
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const core::Saved<PointwiseBackwardFormula>& forward) {
     Tensor out;
     if (tangents[0].defined()) {
       accumulate(out, call_with<Op>(tangents[0], saved_of(forward.inputs), forward.attributes));
     }
-    const Tensor rest = along(saved_of(tangents), forward);
-    if (rest.defined()) accumulate(out, rest);
+    const auto add = [&](const Tensor& t) { t.defined() ? accumulate(out, t) : void(); };
+    ((tangents[1 + S].defined() ? add(by_saved<S>(tangents[1 + S], forward)) : void()), ...);
     return {out};
   }
 
  private:
-  static Tensors saved_of(const Inputs<PointwiseBackwardFormula>& inputs) { return {inputs[1 + S]...}; }
+  static std::array<Tensor, sizeof...(S)> saved_of(const Inputs<Op>& inputs) { return {inputs[1 + S]...}; }
 
-  // grad times the change of the slope in the directions, rounded once. Undefined where that is zero.
-  static Tensor along(const Tensors& directions, const core::Saved<PointwiseBackwardFormula>& forward) {
+  // direction times grad times the derivative of the slope by what was saved, rounded once. Undefined for zero. The
+  // factors come last: in the derivative itself, terms may cancel exactly.
+  template <int Wanted>
+  static Tensor by_saved(const Tensor& direction, const core::Saved<PointwiseBackwardFormula>& forward) {
     const Tensor& grad = forward.inputs[0];
-    const auto times_grad = [&](const Tensor& direction) {
-      return direction.defined() ? in_opmath(direction) * in_opmath(grad) : direction;
-    };
     const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
     const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
-    const Tensor result =
-        backward.slope(Dual(in_opmath(forward.inputs[1 + S]), times_grad(directions[S]))...).tangent();
-    return result.defined() ? result.to(grad.scalar_type()) : result;
+    const auto dual = [&](int s, const Tensor& t) {
+      return Dual(in_opmath(t), s == Wanted ? Dual::Tangent(1.0) : std::nullopt);
+    };
+    const Dual::Tangent tangent = backward.slope(dual(S, forward.inputs[1 + S])...).tangent();
+    if (!tangent) return {};
+    const Tensor factor = in_opmath(direction) * in_opmath(grad);
+    return std::visit([&](const auto& t) { return factor * t; }, *tangent).to(grad.scalar_type());
   }
 };
 
