@@ -82,16 +82,17 @@ if(NOT TARGET cppcuda::torch_cpu)
       "${CPPCUDA_TORCH_DIR}/include;${CPPCUDA_TORCH_DIR}/include/torch/csrc/api/include"
       INTERFACE_COMPILE_FEATURES cxx_std_20
       INTERFACE_LINK_LIBRARIES
-      "${CPPCUDA_TORCH_DIR}/lib/libc10.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cpu.so;${CPPCUDA_TORCH_DIR}/lib/libtorch.so;Threads::Threads"
+      "${CPPCUDA_TORCH_DIR}/lib/libc10.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cpu.so;Threads::Threads"
       # The CUDA build of torch needs the NCCL of its own wheel; the linker may find an older one of the
       # system's first and miss symbols that are there at run time.
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
 
-# What a program links that may use any device of this torch.
+# What a program links that may use any device of this torch. libtorch.so is here, although it is only a list of the
+# other libraries: it also exports parts of the C++ standard library, and what takes one of them from it needs CUDA.
 if(NOT TARGET cppcuda::torch)
   add_library(cppcuda::torch INTERFACE IMPORTED)
-  set(_cppcuda_libraries cppcuda::torch_cpu)
+  set(_cppcuda_libraries cppcuda::torch_cpu "${CPPCUDA_TORCH_DIR}/lib/libtorch.so")
   foreach(_cppcuda_library IN ITEMS "${CPPCUDA_TORCH_DIR}/lib/libc10_cuda.so" "${CPPCUDA_TORCH_DIR}/lib/libtorch_cuda.so")
     if(CPPCUDA_TORCH_CUDA AND EXISTS "${_cppcuda_library}")
       list(APPEND _cppcuda_libraries "${_cppcuda_library}")
