@@ -17,17 +17,18 @@ Tensor resize(const Tensor& source, const core::Output& output, bool backward, s
   Tensor target = core::allocate(output);
   if (target.numel() == 0) return target;
   const Tensor &input = backward ? target : source, &result = backward ? source : target;
-  if (input.sizes() == result.sizes()) scale_h = scale_w = std::nullopt;  // as in torch and ONNX Runtime, a copy
+  const bool copies = input.sizes() == result.sizes();  // whatever the scale is, as in torch and ONNX Runtime
   core::visit_dtype(source.scalar_type(), [&]<class T>(std::type_identity<T>) {
     using A = core::opmath<T>;
-    const Params<T> p{.source = source.const_data_ptr<T>(),
-                      .target = target.mutable_data_ptr<T>(),
-                      .batch = source.size(0),
-                      .channels = source.size(1),
-                      .strides = {source.stride(0), source.stride(1), source.stride(2), source.stride(3)},
-                      .channels_last = memory_format_of(source) == at::MemoryFormat::ChannelsLast,
-                      .y = make_axis<A>(*find_mode(mode), input.size(2), result.size(2), scale_h),
-                      .x = make_axis<A>(*find_mode(mode), input.size(3), result.size(3), scale_w)};
+    const Params<T> p{
+        .source = source.const_data_ptr<T>(),
+        .target = target.mutable_data_ptr<T>(),
+        .batch = source.size(0),
+        .channels = source.size(1),
+        .strides = {source.stride(0), source.stride(1), source.stride(2), source.stride(3)},
+        .channels_last = memory_format_of(source) == at::MemoryFormat::ChannelsLast,
+        .y = make_axis<A>(*find_mode(mode), input.size(2), result.size(2), copies ? std::nullopt : scale_h),
+        .x = make_axis<A>(*find_mode(mode), input.size(3), result.size(3), copies ? std::nullopt : scale_w)};
     backward ? core::run(source.device(), BackwardParams<T>{p}) : core::run(source.device(), ForwardParams<T>{p});
   });
   return target;
