@@ -6,7 +6,6 @@
 #include "core/autograd.h"
 #include "core/check.h"
 #include "core/define.h"
-#include "core/vmap.h"
 #include "elementwise.h"
 
 namespace second {
@@ -75,7 +74,6 @@ struct ForwardFormula {
 TORCH_LIBRARY_FRAGMENT(second, m) { core::define<CropOrPad, shape>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(CropOrPad::name, TORCH_FN(crop_or_pad_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(CropOrPad::name, core::vmap<CropOrPad, shape>()); }
 
 }  // namespace
 }  // namespace second

@@ -6,7 +6,6 @@
 
 #include "core/autograd.h"
 #include "core/define.h"
-#include "core/vmap.h"
 #include "elementwise.h"
 
 namespace second {
@@ -37,7 +36,6 @@ struct ForwardFormula {
 TORCH_LIBRARY_FRAGMENT(second, m) { core::define<Exp>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Exp::name, TORCH_FN(exp_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Exp::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(Exp::name, core::vmap<Exp>()); }
 
 }  // namespace
 }  // namespace second

@@ -5,7 +5,6 @@
 #include "core/autograd.h"
 #include "core/define.h"
 #include "core/row_strides.h"
-#include "core/vmap.h"
 #include "elementwise.h"
 
 namespace second {
@@ -55,7 +54,6 @@ struct ForwardFormula {
 TORCH_LIBRARY_FRAGMENT(second, m) { core::define<RowSum>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(RowSum::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(RowSum::name, core::vmap<RowSum>()); }
 
 }  // namespace
 }  // namespace second

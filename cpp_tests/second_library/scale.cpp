@@ -4,7 +4,6 @@
 
 #include "core/autograd.h"
 #include "core/define.h"
-#include "core/vmap.h"
 #include "elementwise.h"
 
 namespace second {
@@ -36,7 +35,6 @@ struct ForwardFormula {
 TORCH_LIBRARY_FRAGMENT(second, m) { core::define<Scale>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Scale::name, TORCH_FN(scale_cpu)); }
 TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Scale::name, core::autograd<ForwardFormula>()); }
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) { m.impl(Scale::name, core::vmap<Scale>()); }
 
 }  // namespace
 }  // namespace second

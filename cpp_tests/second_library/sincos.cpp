@@ -7,7 +7,6 @@
 
 #include "core/autograd.h"
 #include "core/define.h"
-#include "core/vmap.h"
 #include "elementwise.h"
 
 namespace second {
@@ -99,11 +98,6 @@ TORCH_LIBRARY_IMPL(second, CPU, m) {
 TORCH_LIBRARY_IMPL(second, Autograd, m) {
   m.impl(Forward::name, core::autograd<ForwardFormula>());
   m.impl(Backward::name, core::autograd<BackwardFormula>());
-}
-
-TORCH_LIBRARY_IMPL(second, FuncTorchBatched, m) {
-  m.impl(Forward::name, core::vmap<Forward>());
-  m.impl(Backward::name, core::vmap<Backward>());
 }
 
 }  // namespace

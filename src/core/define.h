@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of an op's registration that follows from its schema and its shape function:
-// the Meta kernel, and a clear error on every backend that has no kernel.
+// The part of an op's registration that follows from its declaration: the schema, the Meta kernel, the batching rule,
+// and a clear error on every backend that has no kernel.
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
@@ -9,6 +9,7 @@
 #include "core/op.h"
 #include "core/output.h"
 #include "core/shape.h"
+#include "core/vmap.h"
 
 namespace cppcuda::core {
 
@@ -50,10 +51,12 @@ void define(torch::Library& library, const char* schema,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
 }
 
-// From the declaration of TheOp. Shape is written by hand where the declaration says no output sizes.
+// From the declaration of TheOp, with its batching rule. Shape is written by hand where the declaration says no output
+// sizes.
 template <class TheOp, auto Shape = core::Shape<TheOp>::outputs>
 void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
 }
 
 }  // namespace cppcuda::core
