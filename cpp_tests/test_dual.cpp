@@ -1,15 +1,15 @@
-// Dual numbers (core/dual.h) against torch's own derivatives of the same formulas in float64: of the first order, of
-// the second order through the tangent, and what they give where torch has another convention.
-#include "core/dual.h"
+// Dual numbers (kit/elementwise/dual.h) against torch's own derivatives of the same formulas in float64: of the first
+// order, of the second order through the tangent, and what they give where torch has another convention.
+#include "cppcuda/kit/elementwise/dual.h"
 #include "testing.h"
 
 #include <torch/autograd.h>
 
 namespace {
 
-using cppcuda::core::Dual;
+using cppcuda::kit::Dual;
 using cppcuda::testing::close;
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 
 struct Formula {
   const char* name;
@@ -32,9 +32,9 @@ const Formula formulas[] = {
      [](const at::Tensor& x) { return at::where(x < 0.25, x * x, at::exp(x)); }},
     {"select with a number", [](const Dual& x) { return select(x > Dual(0.25), x * x * x, Dual(7)); },
      [](const at::Tensor& x) { return at::where(x > 0.25, x * x * x, 7.0); }},
-    {"logistic", [](const Dual& x) { return x * core::logistic(x * Dual(1.5)); },
+    {"logistic", [](const Dual& x) { return x * kit::logistic(x * Dual(1.5)); },
      [](const at::Tensor& x) { return x * at::sigmoid(x * 1.5); }},
-    {"slope of the logistic", [](const Dual& x) { return core::Logistic<Dual>(x * x).slope(); },
+    {"slope of the logistic", [](const Dual& x) { return kit::Logistic<Dual>(x * x).slope(); },
      [](const at::Tensor& x) { return at::sigmoid(x * x) * (1 - at::sigmoid(x * x)); }},
 };
 

@@ -1,9 +1,9 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "ops/lltm_cell/launch.h"
+#include "ops/lltm_cell/cuda/launch.h"
 #include "ops/lltm_cell/math.h"
-#include "ops/lltm_cell/schema.h"
+#include "ops/lltm_cell/op.h"
 #include "testing.h"
 
 namespace {
@@ -147,8 +147,8 @@ TEST(LltmCell, GradientsThatNobodyGaveAreZeros) {
   using Backward = cppcuda::ops::lltm_cell::Backward;
   const auto [input, weight, bias, hx, cx] = arguments(-1, 5, 3, 4);
   const auto results =
-      cppcuda::core::to_array(Backward::call(std::nullopt, std::nullopt, std::nullopt, at::randn({5, 12}, at::kDouble),
-                                             input, weight, hx, cx, c10::List<bool>({true, true, true, true, true})));
+      cppcuda::kit::to_array(Backward::call(std::nullopt, std::nullopt, std::nullopt, at::randn({5, 12}, at::kDouble),
+                                            input, weight, hx, cx, c10::List<bool>({true, true, true, true, true})));
   const Tensor like[] = {input, weight, bias, hx, cx};
   for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(at::equal(results[i], at::zeros_like(like[i])));
 }

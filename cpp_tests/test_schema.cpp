@@ -1,9 +1,9 @@
 // Declarations of operators: what the compiler reads in them, and the checks that follow. That wrong ones do not
 // compile is tested by python/tests/test_declarations.py.
-#include "core/names.h"
-#include "core/op.h"
-#include "core/schema.h"
-#include "core/shape.h"
+#include "cppcuda/kit/names.h"
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/schema.h"
+#include "cppcuda/kit/shape.h"
 #include "testing.h"
 
 #include <stdexcept>
@@ -13,15 +13,15 @@ namespace {
 using cppcuda::OptionalTensor;
 using cppcuda::Tensor;
 using cppcuda::testing::error_of;
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 using std::string_view;
 
-using Linear = core::Op<
+using Linear = kit::Op<
     "declared::linear(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor? bias[G?, 3S], Tensor hx[G?, B, S], "
     "Tensor? cx[G?, B, S], Tensor? grad_cx[G?, B, S] like cx, SymInt[2] size, str mode=\"a\", float? scale=None, "
     "float by=1.5, bool flag=False, int n=1, bool[3] output_mask=[True, True, False]) -> "
     "(Tensor hy[G?, B, S], Tensor grad(hx), Tensor grad(bias)[2S])",
-    core::MayBeWider<"cx", "hx">, core::GradientReads<"hx", "bias", "cx">>;
+    kit::MayBeWider<"cx", "hx">, kit::GradientReads<"hx", "bias", "cx">>;
 
 static_assert(string_view(Linear::name) == "declared::linear");
 static_assert(
@@ -35,37 +35,37 @@ static_assert(
                                      const OptionalTensor&, const OptionalTensor&, c10::SymIntArrayRef, string_view,
                                      std::optional<double>, double, bool, int64_t, c10::List<bool>)>);
 
-using One = core::Op<"declared::one(Tensor input[B?, N]) -> Tensor[B?, N]">;
+using One = kit::Op<"declared::one(Tensor input[B?, N]) -> Tensor[B?, N]">;
 static_assert(std::is_same_v<One::Type, Tensor(const Tensor&)>);
 static_assert(string_view(One::torch_schema) == "one(Tensor input) -> Tensor");
 
-using Named = core::Op<"declared::named(Tensor input[N]) -> (Tensor out[N])">;
+using Named = kit::Op<"declared::named(Tensor input[N]) -> (Tensor out[N])">;
 static_assert(string_view(Named::torch_schema) == "named(Tensor input) -> (Tensor out)");
 
-using Writes = core::Op<"declared::writes_(Tensor(a!) self) -> ()">;
+using Writes = kit::Op<"declared::writes_(Tensor(a!) self) -> ()">;
 static_assert(std::is_same_v<Writes::Type, void(const Tensor&)>);
 static_assert(string_view(Writes::torch_schema) == "writes_(Tensor(a!) self) -> ()");
 
-using Overload = core::Op<"declared::writes.out(Tensor input, *, Tensor(a!) out) -> ()">;
+using Overload = kit::Op<"declared::writes.out(Tensor input, *, Tensor(a!) out) -> ()">;
 static_assert(std::is_same_v<Overload::Type, void(const Tensor&, const Tensor&)>);
 static_assert(string_view(Overload::torch_schema) == "writes.out(Tensor input, *, Tensor(a!) out) -> ()");
 static_assert(string_view(Overload::base_name()) == "writes.out");
 
 // What is like cx, which is like nothing else, has the dtype of cx; hx of the first tensor, and its gradient its own.
-constexpr const core::Declaration& linear = Linear::declaration;
+constexpr const kit::Declaration& linear = Linear::declaration;
 static_assert(linear.first == 0 && linear.arguments[5].like == 4 && linear.arguments[4].like == 0);
 static_assert(linear.outputs[0].like == 0 && linear.outputs[1].like == 3 && linear.outputs[2].like == 0);
 static_assert(linear.outputs[1].pattern.text() == "[G?, B, S]" && linear.outputs[2].pattern.text() == "[2S]");
 
 // Names.
-static_assert(core::InputKey<Linear>("hx").index == 3 && core::OutputKey<Linear>("grad(hx)").index == 1);
-static_assert(core::TensorKey<Linear>("hy").is_output && !core::TensorKey<Linear>("hx").is_output);
-static_assert(core::OutputKey<One>("output").index == 0 && core::OutputKey<Named>("out").index == 0);
-static_assert(core::attribute_index<Linear, "size">() == 0 && core::attribute_index<Linear, "output_mask">() == 6);
-constexpr auto reads = core::reads<Linear>({{"weight", {"input", "hx", "hy"}}, {"hx", {"grad(hx)"}}});
+static_assert(kit::InputKey<Linear>("hx").index == 3 && kit::OutputKey<Linear>("grad(hx)").index == 1);
+static_assert(kit::TensorKey<Linear>("hy").is_output && !kit::TensorKey<Linear>("hx").is_output);
+static_assert(kit::OutputKey<One>("output").index == 0 && kit::OutputKey<Named>("out").index == 0);
+static_assert(kit::attribute_index<Linear, "size">() == 0 && kit::attribute_index<Linear, "output_mask">() == 6);
+constexpr auto reads = kit::reads<Linear>({{"weight", {"input", "hx", "hy"}}, {"hx", {"grad(hx)"}}});
 static_assert(reads.size() == 6 && reads[1].inputs == (1 | 8) && reads[1].outputs == 1);
 static_assert(reads[3].inputs == 0 && reads[3].outputs == 2 && reads[0].inputs == 0);
-static_assert(core::have_same_first_dim(One::declaration) && !core::have_same_first_dim(Linear::declaration));
+static_assert(kit::have_same_first_dim(One::declaration) && !kit::have_same_first_dim(Linear::declaration));
 
 TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
   const auto order = [](const auto& list) { return std::vector<size_t>(list.begin(), list.end()); };
@@ -75,7 +75,7 @@ TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
 }
 
 TEST(Declaration, NamedArrays) {
-  core::Named<int, 6, core::InputKey<Linear>> values(std::array<int, 6>{10, 11, 12, 13, 14, 15});
+  kit::Named<int, 6, kit::InputKey<Linear>> values(std::array<int, 6>{10, 11, 12, 13, 14, 15});
   EXPECT_EQ(values["hx"], 13);
   values["weight"] = 7;
   EXPECT_EQ(values[1], 7);
@@ -83,7 +83,7 @@ TEST(Declaration, NamedArrays) {
 
 std::string error(const char* text) {
   try {
-    core::declare<>(text);
+    kit::declare<>(text);
   } catch (const std::invalid_argument& e) {
     return e.what();
   }
@@ -119,17 +119,17 @@ TEST(Declaration, ErrorsSayWhatIsWrong) {
 
 // ---- shape.h
 
-using Cell = core::Op<
+using Cell = kit::Op<
     "declared::cell(Tensor? grad[B?, N] like state, Tensor x[B?, N, 2F], Tensor state[B?, N, F], bool[2] output_mask) "
     "-> "
     "(Tensor grad(x), Tensor grad(state))",
-    core::MayBeWider<"state">, core::GradientReads<"state", "grad">>;
+    kit::MayBeWider<"state">, kit::GradientReads<"state", "grad">>;
 
 std::string cell_error(const OptionalTensor& grad, const Tensor& x, const Tensor& state,
                        const std::vector<bool>& mask = {true, true}) {
   c10::List<bool> list;
   for (const bool b : mask) list.push_back(b);
-  return error_of([&] { core::Shape<Cell>::outputs(grad, x, state, list); });
+  return error_of([&] { kit::Shape<Cell>::outputs(grad, x, state, list); });
 }
 
 TEST(Shape, ChecksWhatIsDeclared) {
@@ -153,15 +153,15 @@ TEST(Shape, ChecksWhatIsDeclared) {
 
 TEST(Shape, OutputsAreAsDeclared) {
   const Tensor x = at::empty({2, 4, 6}, at::kHalf), state = at::empty({2, 4, 3});
-  const auto all = core::Shape<Cell>::outputs(at::empty({2, 4}), x, state, c10::List<bool>({true, true}));
-  EXPECT_EQ(core::allocate(all[0]).sizes(), at::IntArrayRef({2, 4, 6}));
-  EXPECT_EQ(core::allocate(all[0]).scalar_type(), at::kHalf);
-  EXPECT_EQ(core::allocate(all[1]).sizes(), at::IntArrayRef({2, 4, 3}));
-  EXPECT_EQ(core::allocate(all[1]).scalar_type(), at::kFloat);
-  const auto first = core::Shape<Cell>::outputs(std::nullopt, x, state, c10::List<bool>({true, false}));
-  EXPECT_EQ(core::allocate(first[1]).sizes(), at::IntArrayRef({0}));
-  EXPECT_EQ(core::allocate(first[1]).scalar_type(), at::kFloat);
-  EXPECT_EQ(core::allocate(core::Shape<One>::outputs(at::empty({4}))).sizes(), at::IntArrayRef({4}));
+  const auto all = kit::Shape<Cell>::outputs(at::empty({2, 4}), x, state, c10::List<bool>({true, true}));
+  EXPECT_EQ(kit::allocate(all[0]).sizes(), at::IntArrayRef({2, 4, 6}));
+  EXPECT_EQ(kit::allocate(all[0]).scalar_type(), at::kHalf);
+  EXPECT_EQ(kit::allocate(all[1]).sizes(), at::IntArrayRef({2, 4, 3}));
+  EXPECT_EQ(kit::allocate(all[1]).scalar_type(), at::kFloat);
+  const auto first = kit::Shape<Cell>::outputs(std::nullopt, x, state, c10::List<bool>({true, false}));
+  EXPECT_EQ(kit::allocate(first[1]).sizes(), at::IntArrayRef({0}));
+  EXPECT_EQ(kit::allocate(first[1]).scalar_type(), at::kFloat);
+  EXPECT_EQ(kit::allocate(kit::Shape<One>::outputs(at::empty({4}))).sizes(), at::IntArrayRef({4}));
 }
 
 }  // namespace

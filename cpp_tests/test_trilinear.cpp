@@ -6,9 +6,9 @@
 #include <map>
 #include <set>
 
-#include "core/op.h"
-#include "ops/trilinear/launch.h"
-#include "ops/trilinear/schema.h"
+#include "cppcuda/kit/op.h"
+#include "ops/trilinear/cuda/launch.h"
+#include "ops/trilinear/op.h"
 #include "testing.h"
 
 namespace {
@@ -362,7 +362,7 @@ TEST(Trilinear, BackwardRefusesAMaskOfAnotherLength) {
             "_trilinear_backward: feats must be a Tensor when the gradient of points is asked for, got None");
 }
 
-using cppcuda::core::threads_per_block;
+using cppcuda::kit::threads_per_block;
 using cppcuda::ops::trilinear::Access;
 using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;

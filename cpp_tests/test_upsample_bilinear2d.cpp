@@ -5,9 +5,9 @@
 #include <cmath>
 #include <set>
 
-#include "ops/upsample_bilinear2d/launch.h"
+#include "ops/upsample_bilinear2d/cuda/launch.h"
 #include "ops/upsample_bilinear2d/math.h"
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/op.h"
 #include "testing.h"
 
 namespace {

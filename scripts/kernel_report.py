@@ -247,7 +247,7 @@ def short_name(function: str) -> str:
     for noise in (
         "cppcuda::ops::",
         "cppcuda::elementwise::",
-        "cppcuda::core::",
+        "cppcuda::kit::",
         "cppcuda::",
         "c10::",
         "(anonymous namespace)::",
@@ -262,7 +262,7 @@ def op_of(function: str) -> str:
         return found[1]
     if found := re.search(r"cppcuda::elementwise::(\w+)", name):
         return re.sub(r"\B([A-Z])", r"_\1", found[1]).lower()  # QuickGelu is quick_gelu
-    return "core"
+    return "kit"
 
 
 def template_arguments(name: str) -> list[str]:
@@ -344,7 +344,7 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
         if not any((i.is_load or i.is_store) and i.bytes >= 16 for i in code):
             problems.append("no 16-byte accesses in a kernel of packs")
         problems += [
-            f"{n} packs in pieces ({what}): 16 bytes, or more, that core::load or core::store would move at once"
+            f"{n} packs in pieces ({what}): 16 bytes, or more, that kit::load or kit::store would move at once"
             for what, n in packs_in_pieces(code).items()
             if n
         ]

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "core/kernels.h"
+#include "cppcuda/kit/kernels.h"
 
 namespace cppcuda {
 
@@ -17,7 +17,7 @@ namespace {
 // Which file the ops come from: the process may hold another copy than the one that was asked for. The Python package
 // calls this on import, so it is also where a library of kernels from another build is noticed.
 std::string library_path() {
-  core::check_kernels();
+  kit::check_kernels();
   Dl_info info;
   TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&torch_version), &info), "cppcuda: dladdr failed");
   return info.dli_fname;

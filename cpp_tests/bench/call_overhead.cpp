@@ -19,13 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/pointwise_cpu.h"
+#include "cppcuda/kit/elementwise/cpu.h"
 #include "elementwise/family.h"
 
 namespace {
 
 using at::Tensor;
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 namespace ops = cppcuda::ops;
 
 constexpr int64_t elements = 64;
@@ -80,8 +80,8 @@ template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
-  core::with_isa([&]<class Isa>(std::type_identity<Isa>) {
-    core::PointwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
+  kit::with_isa([&]<class Isa>(std::type_identity<Isa>) {
+    kit::PointwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
   });
   benchmark::ClobberMemory();
 }
@@ -116,8 +116,8 @@ int main(int argc, char** argv) {
   add_in_all_modes("eager quick_gelu", [&] { eager_quick_gelu(x); });
   add_in_all_modes("cppcuda::quick_gelu", [&] { cppcuda::quick_gelu(x); });
 
-  using Math = core::PointwiseForward<elementwise::Sigmoid>;
-  using Kernels = core::ForwardKernels<elementwise::Sigmoid>;
+  using Math = kit::PointwiseForward<elementwise::Sigmoid>;
+  using Kernels = kit::ForwardKernels<elementwise::Sigmoid>;
   add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
   add<at::NoGradGuard>("sigmoid, at::empty and loop", [&] {
     const Tensor result = at::empty(elements);
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   });
   add<c10::InferenceMode>("sigmoid, CPU kernel without dispatcher", [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    Kernels::run<core::CpuLoop, Math>(x);
+    Kernels::run<kit::CpuLoop, Math>(x);
   });
 
   add<GradMode>("at::sigmoid/requires_grad", [&] { at::sigmoid(leaf); });

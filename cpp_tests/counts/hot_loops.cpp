@@ -13,12 +13,12 @@
 #include <functional>
 #include <string>
 
-#include "core/pointwise_cpu_kernel.h"
+#include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "elementwise/family.h"
-#include "ops/lltm_cell/cpu_kernel.h"
-#include "ops/trilinear/cpu_kernel.h"
-#include "ops/upsample_bilinear2d/cpu_kernel.h"
-#include "ops/upsample_bilinear2d/cpu_tables.h"
+#include "ops/lltm_cell/cpu/kernel.h"
+#include "ops/trilinear/cpu/kernel.h"
+#include "ops/upsample_bilinear2d/cpu/kernel.h"
+#include "ops/upsample_bilinear2d/cpu/tables.h"
 
 // The only function that is counted.
 extern "C" [[gnu::noinline]] void hot_loop(const std::function<void()>& loop) {
@@ -29,7 +29,7 @@ extern "C" [[gnu::noinline]] void hot_loop(const std::function<void()>& loop) {
 namespace {
 
 using namespace cppcuda;
-using Isa = core::CPPCUDA_COUNTED_ISA::Isa;
+using Isa = kit::CPPCUDA_COUNTED_ISA::Isa;
 
 void count(const std::string& name, int64_t elements, const std::function<void()>& loop) {
   std::printf("%s %lld\n", name.c_str(), static_cast<long long>(elements));
@@ -75,17 +75,17 @@ void count_pointwise(const std::string& op, const char* how = "", int64_t step =
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
   std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { core::PointwiseKernel<Isa, Math, T>::run(data, steps, many, stream, Math()); });
+        [&] { kit::PointwiseKernel<Isa, Math, T>::run(data, steps, many, stream, Math()); });
 }
 
 template <class T>
 void count_elementwise() {
-  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
-  count_pointwise<core::PointwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
-  count_pointwise<core::PointwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
-  count_pointwise<core::PointwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
-  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
-  count_pointwise<core::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
+  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
+  count_pointwise<kit::PointwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
+  count_pointwise<kit::PointwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
+  count_pointwise<kit::PointwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
+  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
+  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
 }
 
 template <class T>
@@ -96,7 +96,7 @@ void count_trilinear(int64_t features) {
   const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
   const T *feats = numbers<T>(rows * 8 * features), *grad = numbers<T>(rows * features);
   const float* points = numbers<float>(rows * 3);
-  const core::RowStride of_feats{0, 8 * features}, of_points{0, 3};
+  const kit::RowStride of_feats{0, 8 * features}, of_points{0, 3};
   const ForwardParams<T, float> forward{.feats = feats,
                                         .points = points,
                                         .out = zeros<T>(rows * features),

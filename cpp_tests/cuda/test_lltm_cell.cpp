@@ -1,5 +1,5 @@
 #include "cuda_testing.h"
-#include "ops/lltm_cell/schema.h"
+#include "ops/lltm_cell/op.h"
 
 namespace {
 
@@ -80,9 +80,9 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
     const Tensor weight = lay(random({3 * size, size + inputs})), hx = lay(random({rows, size}));
     const Tensor cx = lay(random_state({rows, size})), grad_hy = lay(random({rows, size})),
                  grad_cy = lay(random_state({rows, size}));
-    const auto result = cppcuda::core::to_array(Backward::call(given(grad_hy), given(grad_cy), std::nullopt,
-                                                               on_cuda(gates), given(input), given(weight), given(hx),
-                                                               on_cuda(cx), c10::List<bool>(mask)));
+    const auto result = cppcuda::kit::to_array(Backward::call(given(grad_hy), given(grad_cy), std::nullopt,
+                                                              on_cuda(gates), given(input), given(weight), given(hx),
+                                                              on_cuda(cx), c10::List<bool>(mask)));
     const auto [d_gates, d_cx] = pointwise_backward(gates, cx, grad_hy, grad_cy, {});
     const Tensor w = weight.to(at::kDouble), x = at::cat({hx, input}, -1).to(at::kDouble);
     const Tensor d_x = at::matmul(d_gates, w);

@@ -1,5 +1,5 @@
 #include "cuda_testing.h"
-#include "ops/trilinear/schema.h"
+#include "ops/trilinear/op.h"
 
 namespace {
 

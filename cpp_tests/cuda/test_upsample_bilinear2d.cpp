@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "cuda_testing.h"
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/op.h"
 
 namespace {
 

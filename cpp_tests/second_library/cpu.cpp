@@ -1,8 +1,8 @@
-#include "core/pointwise_cpu_table.h"
+#include "cppcuda/kit/elementwise/cpu_table.h"
 #include "family.h"
 
 namespace second {
 
-[[maybe_unused]] static const bool added = core::add_pointwise_cpu(Family());
+[[maybe_unused]] static const bool added = kit::add_pointwise_cpu(Family());
 
 }  // namespace second

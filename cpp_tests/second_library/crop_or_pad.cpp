@@ -3,22 +3,22 @@
 
 #include <torch/library.h>
 
-#include "core/autograd.h"
-#include "core/check.h"
-#include "core/define.h"
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/define.h"
 #include "elementwise.h"
 
 namespace second {
 namespace {
 
-using CropOrPad = core::Op<
+using CropOrPad = kit::Op<
     "second::crop_or_pad(Tensor input[B?, N, F], SymInt[1] output_size, str side=\"right\", "
     "float? gain=None) -> Tensor">;
 
 // input [B?, N, F] -> [B?, N, output_size]
-core::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
-                   std::optional<double> gain) {
-  const core::Checker check = core::checked<CropOrPad>(input, output_size, side, gain);
+kit::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
+                  std::optional<double> gain) {
+  const kit::Checker check = kit::checked<CropOrPad>(input, output_size, side, gain);
   TORCH_CHECK(output_size.size() == 1, "crop_or_pad: output_size must have 1 entry, got ", output_size);
   TORCH_CHECK(side == "left" || side == "right", "crop_or_pad: side must be 'left' or 'right', got '", side, "'");
   auto sizes = check.sizes("[B?, N, F]");
@@ -28,14 +28,14 @@ core::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::st
 
 Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
                        std::optional<double> gain) {
-  Tensor out = core::allocate(shape(input, output_size, side, gain));
+  Tensor out = kit::allocate(shape(input, output_size, side, gain));
   const Tensor in = input.contiguous();
   const int64_t from = in.size(-1), to = out.size(-1), both = std::min(from, to);
   // What stays lies at this end of each row.
   const int64_t in_offset = side == "right" ? 0 : from - both, out_offset = side == "right" ? 0 : to - both;
   const int64_t rows = to == 0 ? 0 : out.numel() / to;
-  core::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = core::opmath<T>;
+  kit::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = kit::opmath<T>;
     const T* source = in.const_data_ptr<T>();
     T* target = out.mutable_data_ptr<T>();
     for (int64_t row = 0; row < rows; ++row) {
@@ -52,28 +52,28 @@ Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std
 
 struct ForwardFormula {
   using Op = CropOrPad;
-  static constexpr std::array<core::Reads, 1> reads{};
+  static constexpr std::array<kit::Reads, 1> reads{};
 
   // The size of the input.
   static auto attributes(const Tensor& input, c10::SymIntArrayRef, std::string_view, std::optional<double>) {
     return std::make_tuple(std::vector<c10::SymInt>{input.sym_size(-1)});
   }
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
-                              const core::Need<Op>&) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
+                             const kit::Need<Op>&) {
     return CropOrPad::call(grads["output"], std::get<3>(saved.attributes), saved.attribute<"side">(),
                            saved.attribute<"gain">());
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
     return CropOrPad::call(tangents["input"], saved.attribute<"output_size">(), saved.attribute<"side">(),
                            saved.attribute<"gain">());
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { core::define<CropOrPad, shape>(m); }
+TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<CropOrPad, shape>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(CropOrPad::name, TORCH_FN(crop_or_pad_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, core::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, kit::autograd<ForwardFormula>()); }
 
 }  // namespace
 }  // namespace second

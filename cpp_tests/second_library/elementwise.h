@@ -4,21 +4,21 @@
 
 #include <ATen/Parallel.h>
 
-#include "core/dtype.h"
-#include "core/opmath.h"
-#include "core/output.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/output.h"
 
 namespace second {
 
 using cppcuda::OptionalTensor;
 using cppcuda::Tensor;
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 
 // out[i] = f(inputs[i]...), where an undefined input counts as zeros.
 template <class F, class... Inputs>
 void map(const Tensor& out, F f, const Inputs&... inputs) {
-  core::visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = core::opmath<T>;
+  kit::visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = kit::opmath<T>;
     auto run = [&](T* to, const auto*... from) {
       at::parallel_for(0, out.numel(), /*grain_size=*/1 << 15, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(f((from ? static_cast<A>(from[i]) : A(0))...));

@@ -4,38 +4,38 @@
 
 #include <cmath>
 
-#include "core/autograd.h"
-#include "core/define.h"
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/define.h"
 #include "elementwise.h"
 
 namespace second {
 namespace {
 
-using Exp = core::Op<"second::exp(Tensor input[B?, N, F]) -> Tensor[B?, N, F]">;
+using Exp = kit::Op<"second::exp(Tensor input[B?, N, F]) -> Tensor[B?, N, F]">;
 
 Tensor exp_cpu(const Tensor& input) {
-  Tensor out = core::allocate(core::Shape<Exp>::outputs(input));
+  Tensor out = kit::allocate(kit::Shape<Exp>::outputs(input));
   map(out, [](auto x) { return std::exp(x); }, input);
   return out;
 }
 
 struct ForwardFormula {
   using Op = Exp;
-  static constexpr auto reads = core::reads<Op>({{"input", {"output"}}});
+  static constexpr auto reads = kit::reads<Op>({{"input", {"output"}}});
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
-                              const core::Need<Op>&) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
+                             const kit::Need<Op>&) {
     return grads["output"] * saved["output"];
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
     return tangents["input"] * saved["output"];
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { core::define<Exp>(m); }
+TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Exp>(m); }
 TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Exp::name, TORCH_FN(exp_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Exp::name, core::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Exp::name, kit::autograd<ForwardFormula>()); }
 
 }  // namespace
 }  // namespace second

@@ -2,16 +2,16 @@
 
 #include "family.h"
 
-#include "core/pointwise_autograd.h"
-#include "core/pointwise_define.h"
-#include "core/pointwise_loop.h"
+#include "cppcuda/kit/elementwise/autograd.h"
+#include "cppcuda/kit/elementwise/define.h"
+#include "cppcuda/kit/elementwise/loop.h"
 
 namespace second {
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  core::define_pointwise(m, Family());
-  core::implement_pointwise(m, Family());
+  kit::define_pointwise(m, Family());
+  kit::implement_pointwise(m, Family());
 }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { core::differentiate_pointwise(m, Family()); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { kit::differentiate_pointwise(m, Family()); }
 
 }  // namespace second

@@ -6,6 +6,6 @@
 namespace second {
 
 // The elementwise operators of this library.
-using Family = core::Family<Gated, Swish>;
+using Family = kit::Family<Gated, Swish>;
 
 }  // namespace second

@@ -1,25 +1,25 @@
 #pragma once
 
-#include "core/logistic.h"
-#include "core/pointwise_math.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/math/logistic.h"
 
 namespace second {
 
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 
 // An elementwise operator of two tensors: x sigmoid(gate).
 struct Gated {
   static constexpr char schema[] = "second::gated(Tensor x, Tensor gate)";
-  static constexpr auto saves = core::Saves::input;
+  static constexpr auto saves = kit::Saves::input;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x, A gate) {
-    return x * core::logistic(gate);
+    return x * kit::logistic(gate);
   }
 
   template <class A>
-  CPPCUDA_HOST_DEVICE static core::PerInput<A, 2> slopes(A x, A gate) {
-    const core::Logistic<A> s(gate);
+  CPPCUDA_HOST_DEVICE static kit::PerInput<A, 2> slopes(A x, A gate) {
+    const kit::Logistic<A> s(gate);
     return {s.value, x * s.slope()};
   }
 };

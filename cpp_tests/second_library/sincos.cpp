@@ -5,22 +5,22 @@
 
 #include <cmath>
 
-#include "core/autograd.h"
-#include "core/define.h"
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/define.h"
 #include "elementwise.h"
 
 namespace second {
 namespace {
 
-using Forward = core::Op<"second::sincos(Tensor input[B?, N, F]) -> (Tensor sine[B?, N, F], Tensor cosine[B?, N, F])">;
+using Forward = kit::Op<"second::sincos(Tensor input[B?, N, F]) -> (Tensor sine[B?, N, F], Tensor cosine[B?, N, F])">;
 
 // The gradient of an output that nothing depends on is missing.
-using Backward = core::Op<
+using Backward = kit::Op<
     "second::_sincos_backward(Tensor? grad_sine[B?, N, F], Tensor? grad_cosine[B?, N, F], "
     "Tensor sine[B?, N, F], Tensor cosine[B?, N, F]) -> Tensor[B?, N, F]">;
 
 std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input) {
-  auto [sine, cosine] = core::allocate(core::Shape<Forward>::outputs(input));
+  auto [sine, cosine] = kit::allocate(kit::Shape<Forward>::outputs(input));
   map(sine, [](auto x) { return std::sin(x); }, input);
   map(cosine, [](auto x) { return std::cos(x); }, input);
   return {sine, cosine};
@@ -28,24 +28,23 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input) {
 
 Tensor backward_cpu(const OptionalTensor& grad_sine, const OptionalTensor& grad_cosine, const Tensor& sine,
                     const Tensor& cosine) {
-  Tensor out = core::allocate(core::Shape<Backward>::outputs(grad_sine, grad_cosine, sine, cosine));
+  Tensor out = kit::allocate(kit::Shape<Backward>::outputs(grad_sine, grad_cosine, sine, cosine));
   map(
-      out, [](auto gs, auto gc, auto s, auto c) { return gs * c - gc * s; }, core::tensor_or_undefined(grad_sine),
-      core::tensor_or_undefined(grad_cosine), sine, cosine);
+      out, [](auto gs, auto gc, auto s, auto c) { return gs * c - gc * s; }, kit::tensor_or_undefined(grad_sine),
+      kit::tensor_or_undefined(grad_cosine), sine, cosine);
   return out;
 }
 
 struct ForwardFormula {
   using Op = Forward;
-  static constexpr auto reads = core::reads<Op>({{"input", {"sine", "cosine"}}});
+  static constexpr auto reads = kit::reads<Op>({{"input", {"sine", "cosine"}}});
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
-                              const core::Need<Op>&) {
-    return Backward::call(core::optional(grads["sine"]), core::optional(grads["cosine"]), saved["sine"],
-                          saved["cosine"]);
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
+                             const kit::Need<Op>&) {
+    return Backward::call(kit::optional(grads["sine"]), kit::optional(grads["cosine"]), saved["sine"], saved["cosine"]);
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
     const Tensor& t = tangents["input"];
     return {t * saved["cosine"], -(t * saved["sine"])};
   }
@@ -54,18 +53,18 @@ struct ForwardFormula {
 // grad_sine * cosine - grad_cosine * sine
 struct BackwardFormula {
   using Op = Backward;
-  static constexpr auto reads = core::reads<Op>({
+  static constexpr auto reads = kit::reads<Op>({
       {"grad_sine", {"cosine"}},
       {"grad_cosine", {"sine"}},
       {"sine", {"grad_cosine"}},
       {"cosine", {"grad_sine"}},
   });
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<BackwardFormula>& saved,
-                              const core::Need<Op>& need) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
     const auto [gs, gc, s, c] = saved.get<"grad_sine", "grad_cosine", "sine", "cosine">();
     const Tensor& g = grads["output"];
-    core::Inputs<Op> result;
+    kit::Inputs<Op> result;
     if (need["grad_sine"]) result["grad_sine"] = g * c;
     if (need["grad_cosine"]) result["grad_cosine"] = -(g * s);
     if (need["sine"] && gc.defined()) result["sine"] = -(g * gc);
@@ -73,21 +72,21 @@ struct BackwardFormula {
     return result;
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<BackwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
     const auto [gs, gc, s, c] = saved.get<"grad_sine", "grad_cosine", "sine", "cosine">();
     const auto [t_gs, t_gc, t_s, t_c] = tangents.get<"grad_sine", "grad_cosine", "sine", "cosine">();
     Tensor out;
-    if (t_gs.defined()) core::accumulate(out, t_gs * c);
-    if (t_gc.defined()) core::accumulate(out, -(t_gc * s));
-    if (t_s.defined() && gc.defined()) core::accumulate(out, -(t_s * gc));
-    if (t_c.defined() && gs.defined()) core::accumulate(out, t_c * gs);
+    if (t_gs.defined()) kit::accumulate(out, t_gs * c);
+    if (t_gc.defined()) kit::accumulate(out, -(t_gc * s));
+    if (t_s.defined() && gc.defined()) kit::accumulate(out, -(t_s * gc));
+    if (t_c.defined() && gs.defined()) kit::accumulate(out, t_c * gs);
     return out;
   }
 };
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  core::define<Forward>(m);
-  core::define<Backward>(m);
+  kit::define<Forward>(m);
+  kit::define<Backward>(m);
 }
 
 TORCH_LIBRARY_IMPL(second, CPU, m) {
@@ -96,8 +95,8 @@ TORCH_LIBRARY_IMPL(second, CPU, m) {
 }
 
 TORCH_LIBRARY_IMPL(second, Autograd, m) {
-  m.impl(Forward::name, core::autograd<ForwardFormula>());
-  m.impl(Backward::name, core::autograd<BackwardFormula>());
+  m.impl(Forward::name, kit::autograd<ForwardFormula>());
+  m.impl(Backward::name, kit::autograd<BackwardFormula>());
 }
 
 }  // namespace

@@ -1,25 +1,25 @@
 #pragma once
 
-#include "core/logistic.h"
-#include "core/pointwise_math.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/math/logistic.h"
 
 namespace second {
 
-namespace core = cppcuda::core;
+namespace kit = cppcuda::kit;
 
 // An elementwise operator with an attribute: x sigmoid(beta x).
 struct Swish {
   static constexpr char schema[] = "second::swish(Tensor x, float beta)";
-  static constexpr auto saves = core::Saves::input;
+  static constexpr auto saves = kit::Saves::input;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x, A beta) {
-    return x * core::logistic(beta * x);
+    return x * kit::logistic(beta * x);
   }
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A slope(A x, A beta) {
-    const core::Logistic<A> s(beta * x);
+    const kit::Logistic<A> s(beta * x);
     return s.value + beta * (x * s.slope());
   }
 };

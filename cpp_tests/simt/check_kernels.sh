@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when the emulator did not run every kernel: each __global__ function of the sources, in each of its instances.
 #
-#   check_kernels.sh <src> <cppcuda_simt_tests> <what its run wrote to $CPPCUDA_SIMT_KERNELS>
+#   check_kernels.sh <repository> <cppcuda_simt_tests> <what its run wrote to $CPPCUDA_SIMT_KERNELS>
 set -euo pipefail
 
 fail() {
@@ -9,19 +9,21 @@ fail() {
   exit 1
 }
 
-# "core::name" or "ops::<op>::name", of the sources and of the functions in the program.
-declared=$(cd "$1" && find core ops -name '*.cuh' -o -name '*.cu' | while read -r file; do
+sources=("$1/include/cppcuda/kit" "$1/src")
+# "kit::name" or "ops::<op>::name", of the sources and of the functions in the program.
+declared=$(find "${sources[@]}" -name '*.cuh' -o -name '*.cu' | while read -r file; do
+  namespace=$(sed -E 's|.*/cppcuda/kit/.*|kit|; s|.*/ops/([^/]*)/.*|ops::\1|' <<< "$file")
   { grep -ozP '__global__\s+void\s+(__launch_bounds__\(([^()]|\([^()]*\))*\)\s+)?\K\w+(?=\()' "$file" || true; } | tr '\0' '\n' |
-    sed "s|^|$(dirname "$file" | sed 's|/|::|g')::|"
+    sed "s|^|$namespace::|"
 done | sort -u)
 [ -n "$declared" ] || fail "no kernel found in $1"
-[ "$(grep -rhow '__global__' --include='*.cuh' --include='*.cu' "$1" | wc -l)" = "$(wc -l <<< "$declared")" ] ||
+[ "$(grep -rhow '__global__' --include='*.cuh' --include='*.cu' "${sources[@]}" | wc -l)" = "$(wc -l <<< "$declared")" ] ||
   fail "a __global__ function was not understood; found:" "$declared"
 other=$(grep -v '_kernel$' <<< "$declared" || true)
 [ -z "$other" ] || fail "kernels whose names do not end in _kernel:" "$other"
 # Static arrays in templates are neither filled nor bounds-checked by the emulator.
-static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "$1" | grep -v 'core/shared_memory.cuh' || true)
-[ -z "$static" ] || fail "shared memory that is not taken from core::shared_memory:" "$static"
+static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "${sources[@]}" | grep -v 'kit/cuda/shared_memory.cuh' || true)
+[ -z "$static" ] || fail "shared memory that is not taken from kit::shared_memory:" "$static"
 
 # "address name" of each instance.
 instances=$(nm -C --defined-only "$2" | grep -E '^[0-9a-f]+ [TtWw] (void )?cppcuda::[a-z0-9_:]+_kernel(<|\()' | grep -vE '\[clone|\{lambda' |

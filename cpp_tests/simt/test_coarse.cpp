@@ -1,4 +1,4 @@
-// core/coarse.cuh beside the functions of the C library in float64. Here the GPU's instructions are exact, so this
+// kit/cuda/coarse.cuh beside the functions of the C library in float64. Here the GPU's instructions are exact, so this
 // tests what is made of them: by how much relatively, near 0 above all.
 
 #include <gtest/gtest.h>
@@ -6,11 +6,11 @@
 #include <cmath>
 #include <limits>
 
-#include "core/coarse.cuh"
+#include "cppcuda/kit/cuda/coarse.cuh"
 
 namespace {
 
-using cppcuda::core::Coarse;
+using cppcuda::kit::Coarse;
 
 double error(float got, double want) { return std::abs(got - want) / std::abs(want); }
 

@@ -7,14 +7,14 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/prefetch.cuh"
-#include "core/shared_memory.cuh"
+#include "cppcuda/kit/cuda/prefetch.cuh"
+#include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "emulator.h"
 
 namespace {
 
 namespace simt = cppcuda::simt;
-using cppcuda::core::shared_memory;
+using cppcuda::kit::shared_memory;
 
 // Device memory that the test reads and writes too.
 template <class T>
@@ -348,7 +348,7 @@ __global__ void store_with_hint_to_shared(float4* out) {
 
 __global__ void load_with_hint(float* to, const float* from, int index) { *to = __ldcs(from + index); }
 
-__global__ void prefetch_one(const float* from, int index) { cppcuda::core::prefetch(from + index); }
+__global__ void prefetch_one(const float* from, int index) { cppcuda::kit::prefetch(from + index); }
 
 TEST(Simt, AccessesWithAHintAreForGlobalMemory) {
   Array<float4> out(1);

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/pointwise_family.h"
+#include "cppcuda/kit/elementwise/family.h"
 #include "elementwise/family.h"
-#include "ops/lltm_cell/schema.h"
-#include "ops/trilinear/schema.h"
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/lltm_cell/op.h"
+#include "ops/trilinear/op.h"
+#include "ops/upsample_bilinear2d/op.h"
 #include "traffic.h"
 
 namespace {
@@ -50,7 +50,7 @@ TEST_P(Traffic, Elementwise) {
   const Tensor x = random({1 << 15}), grad = random({1 << 15});
   expect("quick_gelu", {x}, {1.01, 1.01}, [&] { return std::vector{cppcuda::quick_gelu(x)}; });
   expect("quick_gelu backward", {grad, x}, {1.01, 1.01}, [&] {
-    return std::vector{cppcuda::core::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>::call(grad, x)};
+    return std::vector{cppcuda::kit::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>::call(grad, x)};
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/shared_memory.cuh"
+#include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "traffic.h"
 
 namespace {
@@ -11,7 +11,7 @@ using namespace cppcuda;
 
 template <class T>
 __global__ void through_shared_kernel(const T* from, T* to, int step) {
-  T* shared = core::shared_memory<T>();
+  T* shared = kit::shared_memory<T>();
   shared[threadIdx.x * step] = from[threadIdx.x * step];
   __syncthreads();
   to[threadIdx.x] = shared[threadIdx.x * step];

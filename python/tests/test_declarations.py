@@ -13,9 +13,9 @@ if not shutil.which("c++"):
     pytest.skip("no compiler", allow_module_level=True)
 
 PROGRAM = """
-#include "core/names.h"
-namespace core = cppcuda::core;
-using Op = core::Declare<{declaration}>;
+#include "cppcuda/kit/names.h"
+namespace kit = cppcuda::kit;
+using Op = kit::Declare<{declaration}>;
 static_assert(Op::declaration.arguments.size() > 0);
 {uses}
 """
@@ -35,7 +35,7 @@ def compile_errors(declaration: str, uses: str = "") -> str:
     "declaration",
     [
         GOOD,
-        GOOD + ', core::GradientReads<"x", "y">, core::MayBeWider<"y">',
+        GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor(a!) y, str mode=\\"a\\") -> ()"',
     ],
 )
@@ -55,24 +55,24 @@ def test_right_declarations_compile(declaration: str) -> None:
         ('"a::f(Tensor x[N]) -> Tensor[N, M]"', "an output has a letter whose size no argument says"),
         ('"a::f(Tensor x[N] like z) -> Tensor[N]"', "no argument has this name"),
         ('"a::f(Tensor x[N], bool[2] output_mask) -> Tensor[N]"', "output_mask must have an entry for each output"),
-        (GOOD + ', core::MayBeWider<"z">', "no argument has this name"),
-        (GOOD + ', core::GradientReads<"z", "y">', "no output is the gradient of this name"),
-        (GOOD + ', core::GradientReads<"x", "z">', "no argument has this name"),
+        (GOOD + ', kit::MayBeWider<"z">', "no argument has this name"),
+        (GOOD + ', kit::GradientReads<"z", "y">', "no output is the gradient of this name"),
+        (GOOD + ', kit::GradientReads<"x", "z">', "no argument has this name"),
     ],
 )
 def test_wrong_declarations_do_not_compile(declaration: str, message: str) -> None:
     assert f'"{message}"' in compile_errors(declaration)
 
 
-NAMES = "core::Named<int, 2, core::InputKey<Op>> named; core::Named<int, 1, core::OutputKey<Op>> outputs;"
+NAMES = "kit::Named<int, 2, kit::InputKey<Op>> named; kit::Named<int, 1, kit::OutputKey<Op>> outputs;"
 
 
 @pytest.mark.parametrize(
     "use",
     [
         'int i = named["y"] + outputs["grad(x)"];',
-        'constexpr auto reads = core::reads<Op>({{"x", {"y", "grad(x)"}}});',
-        'constexpr auto i = core::attribute_index<Op, "by">();',
+        'constexpr auto reads = kit::reads<Op>({{"x", {"y", "grad(x)"}}});',
+        'constexpr auto i = kit::attribute_index<Op, "by">();',
     ],
 )
 def test_right_names_compile(use: str) -> None:
@@ -86,12 +86,12 @@ def test_right_names_compile(use: str) -> None:
         ('int i = named["by"];', "no tensor among the arguments has this name"),
         ('int i = outputs["x"];', "no output has this name"),
         (
-            'constexpr auto reads = core::reads<Op>({{"x", {"z"}}});',
+            'constexpr auto reads = kit::reads<Op>({{"x", {"z"}}});',
             "no tensor among the arguments and outputs has this name",
         ),
-        ('constexpr auto reads = core::reads<Op>({{"z", {"x"}}});', "no tensor among the arguments has this name"),
-        ('constexpr auto i = core::attribute_index<Op, "z">();', "no argument has this name"),
-        ('constexpr auto i = core::attribute_index<Op, "x">();', "this argument is a tensor"),
+        ('constexpr auto reads = kit::reads<Op>({{"z", {"x"}}});', "no tensor among the arguments has this name"),
+        ('constexpr auto i = kit::attribute_index<Op, "z">();', "no argument has this name"),
+        ('constexpr auto i = kit::attribute_index<Op, "x">();', "this argument is a tensor"),
     ],
 )
 def test_wrong_names_do_not_compile(use: str, message: str) -> None:

@@ -110,9 +110,9 @@ def test_names() -> None:
     assert report.short_name(function) == "trilinear::forward_kernel<8, Half, float>"
     assert report.op_of(function) == "trilinear"
     elementwise = (
-        "void cppcuda::core::pointwise_dense_kernel"
-        "<4, cppcuda::core::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
-        "(cppcuda::core::DenseParams<cppcuda::core::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
+        "void cppcuda::kit::pointwise_dense_kernel"
+        "<4, cppcuda::kit::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
+        "(cppcuda::kit::DenseParams<cppcuda::kit::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
     )
     assert report.short_name(elementwise) == "pointwise_dense_kernel<4, PointwiseBackward<QuickGelu, 0>, float>"
     assert report.op_of(elementwise) == "quick_gelu"
@@ -257,7 +257,7 @@ def test_pack_in_pieces() -> None:
         STG.E.128 desc[UR8][R44.64], R12
     """
     assert kernel_of(PACKS, text).problems == (
-        "1 packs in pieces (stores): 16 bytes, or more, that core::load or core::store would move at once",
+        "1 packs in pieces (stores): 16 bytes, or more, that kit::load or kit::store would move at once",
     )
     assert not kernel_of(SCALARS, text).problems
 

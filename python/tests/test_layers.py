@@ -1,29 +1,39 @@
-"""Which files include which: kernels nothing of torch, core no operator, and operators and the family of elementwise
-operators core alone."""
+"""Which files include which: kernels nothing of torch, the kit no operator, and operators and the family of elementwise
+operators the kit alone."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+KIT = ROOT / "include" / "cppcuda" / "kit"
 if not SRC.is_dir():
     pytest.skip("not in a source tree", allow_module_level=True)
 
-GENERATED = {"kernel_headers.h"}
-FILES = [p for p in SRC.rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh")]
-KERNELS = [
-    p for p in FILES if p.suffix in (".cu", ".cuh") or re.match(r"cpu(_kernel)?\.|kernel_table\.|params\.", p.name)
+GENERATED = {"kernel_headers.h", "cppcuda/version.h"}
+FILES = [
+    p for folder in (SRC, ROOT / "include") for p in folder.rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh")
 ]
+KERNEL_FILES = re.compile(
+    r"\.cuh?$|/(params|kernel_table|cpu_kernel|cpu_loop|cpu_table|math)\.h$|/kernel_table\.cpp$"
+    r"|/kit/(cpu|cuda|math)/|/ops/\w+/(cpu|cuda)/|/src/elementwise/cpu"
+)
+KERNELS = [p for p in FILES if KERNEL_FILES.search(str(p))]
 SIXTEEN_BIT_TYPES = {"c10/util/BFloat16.h", "c10/util/Half.h"}
 
 
+def path_of(name: str) -> Path:
+    return ROOT / "include" / name if name.startswith("cppcuda/") else SRC / name
+
+
 def included(file: Path) -> tuple[set[str], set[str]]:
-    """The names in quotes, which are files of ours, and those in angle brackets."""
-    text = file.read_text()
-    ours = set(re.findall(r'#include "(.*)"', text)) - GENERATED
-    assert all((SRC / name).is_file() for name in ours), file
-    return ours, set(re.findall(r"#include <(.*)>", text))
+    """The names of files of ours, and of others."""
+    names = set(re.findall(r'#include ["<](.*)[">]', file.read_text())) - GENERATED
+    ours = {name for name in names if re.match(r"(cppcuda|ops|elementwise)/", name)}
+    assert all(path_of(name).is_file() for name in ours), file
+    return ours, names - ours
 
 
 def reached(file: Path) -> set[str]:
@@ -32,7 +42,7 @@ def reached(file: Path) -> set[str]:
     while todo:
         ours, theirs = included(todo.pop())
         others |= theirs
-        new = {SRC / name for name in ours} - seen
+        new = {path_of(name) for name in ours} - seen
         seen |= new
         todo += new
     return others
@@ -42,18 +52,21 @@ def test_kernels_include_nothing_of_torch() -> None:
     assert {p.suffix for p in KERNELS} == {".h", ".cpp", ".cu", ".cuh"}
     for file in KERNELS:
         torch = {name for name in reached(file) if re.match(r"(ATen|c10|torch)/", name)}
-        assert torch <= SIXTEEN_BIT_TYPES, f"{file.relative_to(SRC)} includes {sorted(torch - SIXTEEN_BIT_TYPES)}"
+        assert torch <= SIXTEEN_BIT_TYPES, f"{file.relative_to(ROOT)} includes {sorted(torch - SIXTEEN_BIT_TYPES)}"
 
 
-def test_core_includes_no_operator() -> None:
-    for file in (SRC / "core").rglob("*"):
-        if file in FILES:
-            assert not [name for name in included(file)[0] if not name.startswith("core/")], file
+def test_the_kit_includes_no_operator() -> None:
+    files = [p for p in FILES if KIT in p.parents or SRC / "kit" in p.parents]
+    assert {p.suffix for p in files} == {".h", ".cpp", ".cuh"}
+    for file in files:
+        other = [name for name in included(file)[0] if not name.startswith("cppcuda/kit/")]
+        assert not other, f"{file.relative_to(ROOT)} includes {other}"
 
 
 def test_operators_do_not_include_each_other() -> None:
     for folder in (SRC / "elementwise", *(SRC / "ops").iterdir()):
         own = f"{folder.relative_to(SRC)}/"
+        allowed = ("cppcuda/kit/", "cppcuda/ops/", own)  # cppcuda/ops: the public functions
         for file in (p for p in FILES if folder in p.parents):
-            other = [n for n in included(file)[0] if not n.startswith(("core/", own))]
+            other = [name for name in included(file)[0] if not name.startswith(allowed)]
             assert not other, f"{file.relative_to(SRC)} includes {other}"

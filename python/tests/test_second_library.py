@@ -1,4 +1,4 @@
-"""Ops of somebody else on the same core (cpp_tests/second_library), beside cppcuda in one process.
+"""Ops of somebody else on the same kit (cpp_tests/second_library), beside cppcuda in one process.
 
 Their formulas are named as those of cppcuda are; they have the arguments and outputs that trilinear has not: a float,
 sizes, a string, an optional number, a derivative that reads outputs, two outputs of which one may be unused.

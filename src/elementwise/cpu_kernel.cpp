@@ -1,8 +1,8 @@
-#include "core/pointwise_cpu_loop.h"
+#include "cppcuda/kit/elementwise/cpu_loop.h"
 #include "elementwise/family.h"
 
 namespace cppcuda {
 
-template void core::instantiate_pointwise<core::Isa>(elementwise::Family);
+template void kit::instantiate_pointwise<kit::Isa>(elementwise::Family);
 
 }  // namespace cppcuda

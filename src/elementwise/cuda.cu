@@ -1,8 +1,8 @@
-#include "core/pointwise_cuda.cuh"
+#include "cppcuda/kit/elementwise/cuda.cuh"
 #include "elementwise/family.h"
 
 namespace cppcuda::elementwise {
 
-[[maybe_unused]] static const bool added = core::add_pointwise_cuda(Family());
+[[maybe_unused]] static const bool added = kit::add_pointwise_cuda(Family());
 
 }  // namespace cppcuda::elementwise

@@ -6,6 +6,6 @@
 namespace cppcuda::elementwise {
 
 // The elementwise operators of this library.
-using Family = core::Family<QuickGelu, Sigmoid>;
+using Family = kit::Family<QuickGelu, Sigmoid>;
 
 }  // namespace cppcuda::elementwise

@@ -1,25 +1,25 @@
 #pragma once
 
-#include "core/logistic.h"
-#include "core/pointwise_math.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/math/logistic.h"
 
 namespace cppcuda::elementwise {
 
 // D. Hendrycks and K. Gimpel, "Gaussian error linear units", 2016: near x * Phi(x).
 struct QuickGelu {
   static constexpr char schema[] = "cppcuda::quick_gelu(Tensor input)";
-  static constexpr auto saves = core::Saves::input;
+  static constexpr auto saves = kit::Saves::input;
   static constexpr double k = 1.702;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x) {
-    return x * core::logistic(A(k) * x);
+    return x * kit::logistic(A(k) * x);
   }
 
   // With s = sigmoid(k x): s + k x s (1 - s). The last product goes to 0 before x may become large.
   template <class A>
   CPPCUDA_HOST_DEVICE static A slope(A x) {
-    const core::Logistic<A> s(A(k) * x);
+    const kit::Logistic<A> s(A(k) * x);
     return s.value + A(k) * (x * s.slope());
   }
 };

@@ -1,18 +1,18 @@
 #pragma once
 
-#include "core/logistic.h"
-#include "core/pointwise_math.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/math/logistic.h"
 
 namespace cppcuda::elementwise {
 
 // Its derivative reads the output alone, so that the input is not kept alive.
 struct Sigmoid {
   static constexpr char schema[] = "cppcuda::sigmoid(Tensor input)";
-  static constexpr auto saves = core::Saves::output;
+  static constexpr auto saves = kit::Saves::output;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x) {
-    return core::logistic(x);
+    return kit::logistic(x);
   }
 
   template <class A>

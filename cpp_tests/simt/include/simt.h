@@ -17,7 +17,7 @@
 #undef __shared__
 #define __launch_bounds__(...)
 // Found, filled and bounds-checked in functions of internal linkage that are no templates: elsewhere gcc ignores the
-// section. Templates take core::shared_memory.
+// section. Templates take kit::shared_memory.
 #define __shared__ static __attribute__((section("simt_shared"), used))
 
 inline uint3 threadIdx, blockIdx;

@@ -14,7 +14,7 @@
 // Where a matrix product is due, it is one of the op itself, forward (the gates of it) or backward (from given d_g):
 // torch.func turns autocast on again inside formulas, and would run matmul in 16 bits.
 
-#include "core/autograd.h"
+#include "cppcuda/kit/autograd.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/elu.h>
@@ -25,7 +25,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include "ops/lltm_cell/schema.h"
+#include "ops/lltm_cell/op.h"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
@@ -58,7 +58,7 @@ Tensor gates_along(const Affine& at, const Affine& d, const Tensor& gates) {
   Tensor sum;
   // The gates do not depend on cx, whose place any tensor of its sizes can take.
   auto product = [&](const Tensor& hx, const Tensor& input, const Tensor& weight) {
-    core::accumulate(sum, std::get<2>(Cell::call(input, weight, zero_bias(weight), hx, hx)));
+    kit::accumulate(sum, std::get<2>(Cell::call(input, weight, zero_bias(weight), hx, hx)));
   };
   if (d.hx.defined() && d.input.defined()) {
     product(d.hx, d.input, at.weight);
@@ -79,7 +79,7 @@ Tensor gates_along(const Affine& at, const Affine& d, const Tensor& gates) {
 
 // [..., 3S] in three [..., S].
 std::array<Tensor, 3> chunks(const Tensor& gates) {
-  const auto parts = core::in_opmath(gates).chunk(3, -1);
+  const auto parts = kit::in_opmath(gates).chunk(3, -1);
   return {parts[0], parts[1], parts[2]};
 }
 
@@ -103,7 +103,7 @@ struct Pointwise {
     c = at::elu(g2);
     dc = at::exp(at::where(negative, g2, zero));
     ddc = at::where(negative, dc, zero);
-    t = at::tanh(core::in_opmath(cx) + c * i);
+    t = at::tanh(kit::in_opmath(cx) + c * i);
     dt = 1 - t * t;
   }
 };
@@ -115,7 +115,7 @@ struct Direction {
   Direction(const Tensor& d_gates, const Tensor& d_cx, const Tensor& gates, const Tensor& cx_like) {
     const auto parts = chunks(d_gates.defined() ? d_gates : at::zeros_like(gates));
     g0 = parts[0], g1 = parts[1], g2 = parts[2];
-    cx = core::in_opmath(d_cx.defined() ? d_cx : at::zeros_like(cx_like));
+    cx = kit::in_opmath(d_cx.defined() ? d_cx : at::zeros_like(cx_like));
   }
 };
 
@@ -129,10 +129,10 @@ Tensor hy_along(const Pointwise& p, const Direction& d, const Tensor& cy) {
 std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& grad_cy, const Pointwise& p,
                                     const Direction& d) {
   Tensor by_cy, d_by_cy, h1;
-  if (grad_cy.defined()) by_cy = core::in_opmath(grad_cy);
+  if (grad_cy.defined()) by_cy = kit::in_opmath(grad_cy);
   if (grad_hy.defined()) {
-    const Tensor by_hy = core::in_opmath(grad_hy), cy = cy_along(p, d);
-    core::accumulate(by_cy, by_hy * p.o * p.dt);
+    const Tensor by_hy = kit::in_opmath(grad_hy), cy = cy_along(p, d);
+    kit::accumulate(by_cy, by_hy * p.o * p.dt);
     d_by_cy = by_hy * (p.dO * d.g1 * p.dt - 2 * p.t * p.o * p.dt * cy);
     h1 = by_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);
   } else {
@@ -146,7 +146,7 @@ std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& grad_cy
 
 struct CellFormula {
   using Op = Cell;
-  static constexpr auto reads = core::reads<Op>({
+  static constexpr auto reads = kit::reads<Op>({
       {"input", {"weight", "cx", "gates"}},
       {"weight", {"input", "hx", "cx", "gates"}},
       {"bias", {"cx", "gates"}},
@@ -154,16 +154,16 @@ struct CellFormula {
       {"cx", {"cx", "gates"}},
   });
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<CellFormula>& saved,
-                              const core::Need<Op>& need) {
-    const auto when = [](bool read, const Tensor& t) { return read ? core::optional(t) : std::nullopt; };
-    return core::to_array(Backward::call(
-        core::optional(grads["hy"]), core::optional(grads["cy"]), core::optional(grads["gates"]), saved["gates"],
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<CellFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const auto when = [](bool read, const Tensor& t) { return read ? kit::optional(t) : std::nullopt; };
+    return kit::to_array(Backward::call(
+        kit::optional(grads["hy"]), kit::optional(grads["cy"]), kit::optional(grads["gates"]), saved["gates"],
         when(need["weight"], saved["input"]), when(need["input"] || need["hx"], saved["weight"]),
-        when(need["weight"], saved["hx"]), saved["cx"], core::list(need)));
+        when(need["weight"], saved["hx"]), saved["cx"], kit::list(need)));
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<CellFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<CellFormula>& saved) {
     const auto [x, w, b, h, c, g] = saved.get<"input", "weight", "bias", "hx", "cx", "gates">();
     const auto [tx, tw, tb, th, tc] = tangents.get<"input", "weight", "bias", "hx", "cx">();
     const Tensor tg = gates_along({x, w, b, h}, {tx, tw, tb, th}, g);
@@ -176,7 +176,7 @@ struct CellFormula {
 
 struct BackwardFormula {
   using Op = Backward;
-  static constexpr auto reads = core::reads<Op>({
+  static constexpr auto reads = kit::reads<Op>({
       {"grad_hy", {"gates", "cx", "input", "weight", "hx"}},
       {"grad_cy", {"gates", "cx", "input", "weight", "hx"}},
       {"grad_gates", {"gates", "input", "weight", "hx"}},
@@ -201,22 +201,22 @@ struct BackwardFormula {
   struct Products {
     Tensor d_input, d_weight, d_hx;
   };
-  static Products products(const core::Saved<BackwardFormula>& saved, const Tensor& input, const Tensor& weight,
+  static Products products(const kit::Saved<BackwardFormula>& saved, const Tensor& input, const Tensor& weight,
                            const Tensor& hx, std::array<bool, 3> mask) {
     const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
     const auto [d_input, d_weight, d_bias, d_hx, d_cx] = Backward::call(
-        core::optional(gh), core::optional(gc), core::optional(gg), g, core::optional(input), core::optional(weight),
-        core::optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
+        kit::optional(gh), kit::optional(gc), kit::optional(gg), g, kit::optional(input), kit::optional(weight),
+        kit::optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
     return {d_input, d_weight, d_hx};
   }
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<BackwardFormula>& saved,
-                              const core::Need<Op>& need) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
     const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
     const auto [of_dx, of_dw, of_db, of_dh, of_dc] =
         grads.get<"grad(input)", "grad(weight)", "grad(bias)", "grad(hx)", "grad(cx)">();
     const c10::SymInt& width = std::get<1>(saved.attributes);  // after output_mask
-    core::Inputs<Op> result;
+    kit::Inputs<Op> result;
     const bool of_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
     if (of_pointwise || need["grad_gates"]) {
       const Tensor along = gates_along({x, w, {}, h}, {of_dx, of_dw, of_db, of_dh}, g);
@@ -246,35 +246,35 @@ struct BackwardFormula {
     return result;
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<BackwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
     const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
     const auto [tgh, tgc, tgg, tg] = tangents.get<"grad_hy", "grad_cy", "grad_gates", "gates">();
     const auto [tx, tw, th, tc] = tangents.get<"input", "weight", "hx", "cx">();
     const bool of_input = saved.is_requested("grad(input)"), of_hx = saved.is_requested("grad(hx)");
-    core::Outputs<Op> result;
+    kit::Outputs<Op> result;
 
     // Along (gates, cx) what the op computes before its products changes by of_gates, which is one more grad_gates.
     Tensor of_gates = tgg, of_cx;
     if (tg.defined() || tc.defined()) {
       const auto along = hessian_along(gh, gc, Pointwise(g, c), Direction(tg, tc, g, c));
-      if (along[0].defined()) core::accumulate(of_gates, along[0].to(g.scalar_type()));
+      if (along[0].defined()) kit::accumulate(of_gates, along[0].to(g.scalar_type()));
       of_cx = along[1];
     }
     if (tgh.defined() || tgc.defined() || of_gates.defined()) {
-      result = core::to_array(Backward::call(core::optional(tgh), core::optional(tgc), core::optional(of_gates), g,
-                                             core::optional(x), core::optional(w), core::optional(h), c,
-                                             core::list(saved.attribute<"output_mask">())));
+      result = kit::to_array(Backward::call(kit::optional(tgh), kit::optional(tgc), kit::optional(of_gates), g,
+                                            kit::optional(x), kit::optional(w), kit::optional(h), c,
+                                            kit::list(saved.attribute<"output_mask">())));
     }
-    if (of_cx.defined() && saved.is_requested("grad(cx)")) core::accumulate(result["grad(cx)"], of_cx);
+    if (of_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], of_cx);
     if (tw.defined() && (of_input || of_hx)) {
       const auto by = products(saved, {}, tw, {}, {of_input, false, of_hx});
-      if (of_input) core::accumulate(result["grad(input)"], by.d_input);
-      if (of_hx) core::accumulate(result["grad(hx)"], by.d_hx);
+      if (of_input) kit::accumulate(result["grad(input)"], by.d_input);
+      if (of_hx) kit::accumulate(result["grad(hx)"], by.d_hx);
     }
     if ((tx.defined() || th.defined()) && saved.is_requested("grad(weight)")) {
       const auto by = products(saved, tx.defined() ? tx : at::zeros_like(x), {}, th.defined() ? th : at::zeros_like(h),
                                {false, true, false});
-      core::accumulate(result["grad(weight)"], by.d_weight);
+      kit::accumulate(result["grad(weight)"], by.d_weight);
     }
     return result;
   }
@@ -282,9 +282,9 @@ struct BackwardFormula {
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
   // A gradient needs the gates, which only _lltm_cell returns.
-  m.impl(Forward::name, core::autograd_through<Forward, Cell>());
-  m.impl(Cell::name, core::autograd<CellFormula>());
-  m.impl(Backward::name, core::autograd<BackwardFormula>());
+  m.impl(Forward::name, kit::autograd_through<Forward, Cell>());
+  m.impl(Cell::name, kit::autograd<CellFormula>());
+  m.impl(Backward::name, kit::autograd<BackwardFormula>());
 }
 
 }  // namespace

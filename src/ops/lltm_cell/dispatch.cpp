@@ -5,15 +5,15 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
-#include "core/dtype.h"
-#include "core/kernels.h"
-#include "core/output.h"
-#include "core/row_strides.h"
-#include "core/shape.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/row_strides.h"
+#include "cppcuda/kit/shape.h"
+#include "ops/lltm_cell/cuda/launch.h"
 #include "ops/lltm_cell/gemm.h"
-#include "ops/lltm_cell/launch.h"
+#include "ops/lltm_cell/op.h"
 #include "ops/lltm_cell/params.h"
-#include "ops/lltm_cell/schema.h"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
@@ -31,7 +31,7 @@ bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
 template <class T>
 Matrix<T> matrix(const Tensor& t) {
   if (!t.defined()) return {};
-  return {t.const_data_ptr<T>(), core::row_stride(t, 1), t.stride(-1)};
+  return {t.const_data_ptr<T>(), kit::row_stride(t, 1), t.stride(-1)};
 }
 
 bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments) {
@@ -52,55 +52,55 @@ T* mutable_data_of(const Tensor& t) {
   return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
 }
 
-std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<core::Output, 3>& outputs, const Tensor& input,
+std::tuple<Tensor, Tensor, Tensor> run_forward(const std::array<kit::Output, 3>& outputs, const Tensor& input,
                                                const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                                const Tensor& cx) {
-  auto [hy, cy, gates] = core::allocate(outputs);
+  auto [hy, cy, gates] = kit::allocate(outputs);
   if (gates.numel() == 0) return {hy, cy, gates};
   const CellSizes sizes{cx.size(-2), input.size(-1), cx.size(-1)};
   if (takes_small(sizes, {input, weight, bias, hx, cx})) {
     auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>,
                                                                           std::type_identity<C>) {
-      core::run(cx.device(), SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
-                                                      .weight = weight.const_data_ptr<T>(),
-                                                      .bias = bias.const_data_ptr<T>(),
-                                                      .hx = hx.const_data_ptr<T>(),
-                                                      .cx = cx.const_data_ptr<C>(),
-                                                      .hy = hy.template mutable_data_ptr<T>(),
-                                                      .gates = gates.template mutable_data_ptr<T>(),
-                                                      .cy = cy.template mutable_data_ptr<C>(),
-                                                      .rows = static_cast<int>(sizes.rows),
-                                                      .inputs = static_cast<int>(sizes.inputs),
-                                                      .size = static_cast<int>(sizes.size)});
+      kit::run(cx.device(), SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
+                                                     .weight = weight.const_data_ptr<T>(),
+                                                     .bias = bias.const_data_ptr<T>(),
+                                                     .hx = hx.const_data_ptr<T>(),
+                                                     .cx = cx.const_data_ptr<C>(),
+                                                     .hy = hy.template mutable_data_ptr<T>(),
+                                                     .gates = gates.template mutable_data_ptr<T>(),
+                                                     .cy = cy.template mutable_data_ptr<C>(),
+                                                     .rows = static_cast<int>(sizes.rows),
+                                                     .inputs = static_cast<int>(sizes.inputs),
+                                                     .size = static_cast<int>(sizes.size)});
     };
-    core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
     return {hy, cy, gates};
   }
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   affine(gates, concatenate(hx, input), weight, bias);
   auto call = [&, &hy = hy, &cy = cy, &gates = gates]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
     const auto state = matrix<C>(cx);
-    const core::Rows rows = core::make_rows(cx, 1, state.rows);
-    core::run(cx.device(), ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
-                                               .cx = state,
-                                               .hy = hy.template mutable_data_ptr<T>(),
-                                               .cy = cy.template mutable_data_ptr<C>(),
-                                               .rows = rows,
-                                               .size = cx.size(-1)});
+    const kit::Rows rows = kit::make_rows(cx, 1, state.rows);
+    kit::run(cx.device(), ForwardParams<T, C>{.gates = gates.template const_data_ptr<T>(),
+                                              .cx = state,
+                                              .hy = hy.template mutable_data_ptr<T>(),
+                                              .cy = cy.template mutable_data_ptr<C>(),
+                                              .rows = rows,
+                                              .size = cx.size(-1)});
   };
-  core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+  kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
   return {hy, cy, gates};
 }
 
 std::tuple<Tensor, Tensor, Tensor> cell(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                         const Tensor& cx) {
-  return run_forward(core::Shape<Cell>::outputs(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+  return run_forward(kit::Shape<Cell>::outputs(input, weight, bias, hx, cx), input, weight, bias, hx, cx);
 }
 
 std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                    const Tensor& cx) {
   auto [hy, cy, gates] =
-      run_forward(core::Shape<Cell>::outputs_as("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
+      run_forward(kit::Shape<Cell>::outputs_as("lltm_cell", input, weight, bias, hx, cx), input, weight, bias, hx, cx);
   return {hy, cy};
 }
 
@@ -119,10 +119,10 @@ void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tens
                            .size = cx.size(-1)};
     const auto rows_of = [&](const auto& m) { return m.data ? m.rows : p.gates.rows; };
     p.rows =
-        core::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
-    core::run(cx.device(), p);
+        kit::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
+    kit::run(cx.device(), p);
   };
-  core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+  kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor& grad_hy,
@@ -131,9 +131,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
                                                             const OptionalTensor& input, const OptionalTensor& weight,
                                                             const OptionalTensor& hx, const Tensor& cx,
                                                             c10::List<bool> output_mask) {
-  const auto outputs = core::allocate(
-      core::Shape<Backward>::outputs(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
-  const auto result = core::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
+  const auto outputs = kit::allocate(
+      kit::Shape<Backward>::outputs(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
+  const auto result = kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
   std::array<Tensor, 5> wanted;
   for (size_t o = 0; o < wanted.size(); ++o) {
     if (output_mask[o]) wanted[o] = outputs[o];
@@ -147,7 +147,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
     }
     return result;
   }
-  using core::tensor_or_undefined;
+  using kit::tensor_or_undefined;
   const Tensor x = tensor_or_undefined(input), w = tensor_or_undefined(weight), h = tensor_or_undefined(hx);
   const Tensor of_hy = tensor_or_undefined(grad_hy), of_cy = tensor_or_undefined(grad_cy),
                of_gates = tensor_or_undefined(grad_gates);
@@ -158,24 +158,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
                         cx.size(-1)};
   if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx})) {
     auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-      core::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
-                                                       .grad_cy = data_of<C>(of_cy),
-                                                       .grad_gates = data_of<T>(of_gates),
-                                                       .gates = gates.const_data_ptr<T>(),
-                                                       .input = data_of<T>(x),
-                                                       .weight = data_of<T>(w),
-                                                       .hx = data_of<T>(h),
-                                                       .cx = cx.const_data_ptr<C>(),
-                                                       .d_input = mutable_data_of<T>(wanted[0]),
-                                                       .d_weight = mutable_data_of<T>(wanted[1]),
-                                                       .d_bias = mutable_data_of<T>(wanted[2]),
-                                                       .d_hx = mutable_data_of<T>(wanted[3]),
-                                                       .d_cx = mutable_data_of<C>(wanted[4]),
-                                                       .rows = static_cast<int>(sizes.rows),
-                                                       .inputs = static_cast<int>(sizes.inputs),
-                                                       .size = static_cast<int>(sizes.size)});
+      kit::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
+                                                      .grad_cy = data_of<C>(of_cy),
+                                                      .grad_gates = data_of<T>(of_gates),
+                                                      .gates = gates.const_data_ptr<T>(),
+                                                      .input = data_of<T>(x),
+                                                      .weight = data_of<T>(w),
+                                                      .hx = data_of<T>(h),
+                                                      .cx = cx.const_data_ptr<C>(),
+                                                      .d_input = mutable_data_of<T>(wanted[0]),
+                                                      .d_weight = mutable_data_of<T>(wanted[1]),
+                                                      .d_bias = mutable_data_of<T>(wanted[2]),
+                                                      .d_hx = mutable_data_of<T>(wanted[3]),
+                                                      .d_cx = mutable_data_of<C>(wanted[4]),
+                                                      .rows = static_cast<int>(sizes.rows),
+                                                      .inputs = static_cast<int>(sizes.inputs),
+                                                      .size = static_cast<int>(sizes.size)});
     };
-    core::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
     return result;
   }
   const bool need_gates = d_input.defined() || d_weight.defined() || d_bias.defined() || d_hx.defined();
@@ -194,9 +194,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::implement<Forward, forward>(m);
-  core::implement<Cell, cell>(m);
-  core::implement<Backward, backward>(m);
+  kit::implement<Forward, forward>(m);
+  kit::implement<Cell, cell>(m);
+  kit::implement<Backward, backward>(m);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 // The matrix products, by ATen. All shapes as in schema.h.
 
-#include "core/op.h"
+#include "cppcuda/kit/op.h"
 
 namespace cppcuda::ops::lltm_cell {
 

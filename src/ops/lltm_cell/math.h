@@ -7,12 +7,12 @@
 
 #include <cmath>
 
-#include "core/logistic.h"
+#include "cppcuda/kit/math/logistic.h"
 
 namespace cppcuda::ops::lltm_cell {
 
-using core::Logistic;
-using core::select;
+using kit::Logistic;
+using kit::select;
 
 template <class A>
 CPPCUDA_HOST_DEVICE A elu(A x) {

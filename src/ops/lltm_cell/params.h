@@ -1,12 +1,12 @@
 #pragma once
 
 // The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes. Groups of rows, [G, B, ...],
-// are core's batches of rows.
+// are the kit's batches of rows.
 
 #include <cstdint>
 
-#include "core/host_device.h"
-#include "core/rows.h"
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/rows.h"
 
 namespace cppcuda::ops::lltm_cell {
 
@@ -14,10 +14,10 @@ namespace cppcuda::ops::lltm_cell {
 template <class T>
 struct Matrix {
   const T* data = nullptr;
-  core::RowStride rows{};
+  kit::RowStride rows{};
   int64_t column = 1;
 
-  CPPCUDA_HOST_DEVICE const T* row(const core::Rows& all, int64_t r) const {
+  CPPCUDA_HOST_DEVICE const T* row(const kit::Rows& all, int64_t r) const {
     return data ? data + rows.offset(all, r) : nullptr;
   }
 };
@@ -29,7 +29,7 @@ struct ForwardParams {
   Matrix<C> cx;
   T* hy;  // [rows, size], contiguous
   C* cy;
-  core::Rows rows;
+  kit::Rows rows;
   int64_t size;
 };
 
@@ -42,7 +42,7 @@ struct BackwardParams {
   Matrix<C> cx;
   T* d_gates;  // [rows, 3 size], contiguous, or null
   C* d_cx;     // [rows, size], contiguous, or null
-  core::Rows rows;
+  kit::Rows rows;
   int64_t size;
 };
 

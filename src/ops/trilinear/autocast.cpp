@@ -1,7 +1,7 @@
-#include "core/autocast.h"
+#include "cppcuda/kit/autocast.h"
 
-#include "core/dtype.h"
-#include "ops/trilinear/schema.h"
+#include "cppcuda/kit/dtype.h"
+#include "ops/trilinear/op.h"
 
 namespace cppcuda::ops::trilinear {
 namespace {
@@ -9,11 +9,11 @@ namespace {
 // The op moves memory, so feats stay in the dtype that they have. 16-bit points become float32,
 // which fits every feats that autocast knows.
 std::tuple<Tensor, Tensor> cast(at::ScalarType, const Tensor& feats, const Tensor& points) {
-  return {feats, core::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points};
+  return {feats, kit::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points};
 }
 
-TORCH_LIBRARY_IMPL(cppcuda, AutocastCPU, m) { m.impl(Forward::name, core::autocast<Forward, cast, at::kCPU>()); }
-TORCH_LIBRARY_IMPL(cppcuda, AutocastCUDA, m) { m.impl(Forward::name, core::autocast<Forward, cast, at::kCUDA>()); }
+TORCH_LIBRARY_IMPL(cppcuda, AutocastCPU, m) { m.impl(Forward::name, kit::autocast<Forward, cast, at::kCPU>()); }
+TORCH_LIBRARY_IMPL(cppcuda, AutocastCUDA, m) { m.impl(Forward::name, kit::autocast<Forward, cast, at::kCUDA>()); }
 
 }  // namespace
 }  // namespace cppcuda::ops::trilinear

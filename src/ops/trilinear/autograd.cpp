@@ -8,13 +8,13 @@
 // All of it is linear in feats and in grad, and w_c is linear in each coordinate, so every
 // derivative below is the same expression with a slope in place of a factor.
 
-#include "core/autograd.h"
+#include "cppcuda/kit/autograd.h"
 
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
 
-#include "ops/trilinear/schema.h"
+#include "ops/trilinear/op.h"
 
 namespace cppcuda::ops::trilinear {
 namespace {
@@ -25,7 +25,7 @@ using Factors = std::array<Tensor, 3>;
 Factors factors(const Tensor& points) {
   Factors result;
   for (int64_t d = 0; d < 3; ++d) {
-    const Tensor p = core::in_opmath(points.select(-1, d));
+    const Tensor p = kit::in_opmath(points.select(-1, d));
     result[d] = at::stack({(1 - p) / 2, (1 + p) / 2}, -1);
   }
   return result;
@@ -33,7 +33,7 @@ Factors factors(const Tensor& points) {
 
 // The derivative of a factor by its coordinate, [..., 2], the same on every axis.
 Tensor slope(const Tensor& points) {
-  const Tensor half = at::full_like(core::in_opmath(points.select(-1, 0)), 0.5);
+  const Tensor half = at::full_like(kit::in_opmath(points.select(-1, 0)), 0.5);
   return at::stack({-half, half}, -1);
 }
 
@@ -43,7 +43,7 @@ Tensor product(const Factors& f) {
       .flatten(-3);
 }
 
-Tensor along(const Tensor& direction, int64_t d) { return core::in_opmath(direction.select(-1, d)).unsqueeze(-1); }
+Tensor along(const Tensor& direction, int64_t d) { return kit::in_opmath(direction.select(-1, d)).unsqueeze(-1); }
 
 // sum_k direction_k d_k w_c: [..., 3] -> [..., 8]
 Tensor weights_along(const Tensor& points, const Tensor& direction) {
@@ -66,95 +66,95 @@ Tensor slopes_along(const Tensor& points, const Tensor& direction) {
 
 // sum_c weights_c feats_c: [..., 8], [..., 8, F] -> [..., F]
 Tensor combine(const Tensor& weights, const Tensor& feats) {
-  return (weights.unsqueeze(-1) * core::in_opmath(feats)).sum(-2).to(feats.scalar_type());
+  return (weights.unsqueeze(-1) * kit::in_opmath(feats)).sum(-2).to(feats.scalar_type());
 }
 
 // weights_c grad: [..., 8], [..., F] -> [..., 8, F]
 Tensor spread(const Tensor& weights, const Tensor& grad) {
-  return (weights.unsqueeze(-1) * core::in_opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
+  return (weights.unsqueeze(-1) * kit::in_opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
 }
 
 // sum_c slopes_c (feats_c . grad): [..., 8, 3] -> [..., 3]
 Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
-  const Tensor dots = (core::in_opmath(feats) * core::in_opmath(grad).unsqueeze(-2)).sum(-1);
+  const Tensor dots = (kit::in_opmath(feats) * kit::in_opmath(grad).unsqueeze(-2)).sum(-1);
   return (slopes * dots.unsqueeze(-1)).sum(-2);
 }
 
 struct ForwardFormula {
   using Op = Forward;
-  static constexpr auto reads = core::reads<Op>({
+  static constexpr auto reads = kit::reads<Op>({
       {"feats", {"points"}},
       {"points", {"feats", "points"}},
   });
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<ForwardFormula>& saved,
-                              const core::Need<Op>& need) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
+                             const kit::Need<Op>& need) {
     const OptionalTensor x = need["points"] ? OptionalTensor(saved["feats"]) : std::nullopt;
-    return core::to_array(Backward::call(grads["output"], x, saved["points"], core::list(need)));
+    return kit::to_array(Backward::call(grads["output"], x, saved["points"], kit::list(need)));
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<ForwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
     const auto [x, p] = saved.get<"feats", "points">();
     const auto [tx, tp] = tangents.get<"feats", "points">();
     Tensor out;
-    if (tx.defined()) core::accumulate(out, Forward::call(tx, p));
-    if (tp.defined()) core::accumulate(out, combine(weights_along(p, tp), x));
+    if (tx.defined()) kit::accumulate(out, Forward::call(tx, p));
+    if (tp.defined()) kit::accumulate(out, combine(weights_along(p, tp), x));
     return out;
   }
 };
 
 struct BackwardFormula {
   using Op = Backward;
-  static constexpr auto reads = core::reads<Op>({
+  static constexpr auto reads = kit::reads<Op>({
       {"grad", {"feats", "points"}},
       {"feats", {"grad", "points"}},
       {"points", {"grad", "feats", "points"}},
   });
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const core::Saved<BackwardFormula>& saved,
-                              const core::Need<Op>& need) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
     const auto [g, x, p] = saved.get<"grad", "feats", "points">();
     const auto [grad_of_dx, grad_of_dp] = grads.get<"grad(feats)", "grad(points)">();
-    core::Inputs<Op> result;
+    kit::Inputs<Op> result;
     if (grad_of_dx.defined()) {
-      if (need["grad"]) core::accumulate(result["grad"], Forward::call(grad_of_dx, p));
+      if (need["grad"]) kit::accumulate(result["grad"], Forward::call(grad_of_dx, p));
       if (need["points"]) {
-        core::accumulate(result["points"],
-                         std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
+        kit::accumulate(result["points"],
+                        std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
       }
     }
     if (grad_of_dp.defined()) {
       const Tensor weights = weights_along(p, grad_of_dp);
-      if (need["grad"]) core::accumulate(result["grad"], combine(weights, x));
-      if (need["feats"]) core::accumulate(result["feats"], spread(weights, g));
-      if (need["points"]) core::accumulate(result["points"], project(slopes_along(p, grad_of_dp), x, g));
+      if (need["grad"]) kit::accumulate(result["grad"], combine(weights, x));
+      if (need["feats"]) kit::accumulate(result["feats"], spread(weights, g));
+      if (need["points"]) kit::accumulate(result["points"], project(slopes_along(p, grad_of_dp), x, g));
     }
     return result;
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const core::Saved<BackwardFormula>& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
     const auto [g, x, p] = saved.get<"grad", "feats", "points">();
     const auto [tg, tx, tp] = tangents.get<"grad", "feats", "points">();
     const bool of_feats = saved.is_requested("grad(feats)"), of_points = saved.is_requested("grad(points)");
-    core::Outputs<Op> result;
+    kit::Outputs<Op> result;
     Tensor &dx = result["grad(feats)"], &dp = result["grad(points)"];
     if (tg.defined()) {
-      result = core::to_array(Backward::call(tg, core::optional(x), p, core::list(saved.attribute<"output_mask">())));
+      result = kit::to_array(Backward::call(tg, kit::optional(x), p, kit::list(saved.attribute<"output_mask">())));
     }
     if (tx.defined() && of_points) {
-      core::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));
+      kit::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));
     }
     if (tp.defined()) {
-      if (of_feats) core::accumulate(dx, spread(weights_along(p, tp), g));
-      if (of_points) core::accumulate(dp, project(slopes_along(p, tp), x, g));
+      if (of_feats) kit::accumulate(dx, spread(weights_along(p, tp), g));
+      if (of_points) kit::accumulate(dp, project(slopes_along(p, tp), x, g));
     }
     return result;
   }
 };
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  m.impl(Forward::name, core::autograd<ForwardFormula>());
-  m.impl(Backward::name, core::autograd<BackwardFormula>());
+  m.impl(Forward::name, kit::autograd<ForwardFormula>());
+  m.impl(Backward::name, kit::autograd<BackwardFormula>());
 }
 
 }  // namespace

@@ -2,46 +2,46 @@
 
 #include <torch/library.h>
 
-#include "core/dtype.h"
-#include "core/kernels.h"
-#include "core/output.h"
-#include "core/row_strides.h"
-#include "core/shape.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/row_strides.h"
+#include "cppcuda/kit/shape.h"
+#include "ops/trilinear/op.h"
 #include "ops/trilinear/params.h"
-#include "ops/trilinear/schema.h"
 
 namespace cppcuda::ops::trilinear {
 namespace {
 
-using core::make_rows;
-using core::row_stride;
+using kit::make_rows;
+using kit::row_stride;
 
 Tensor forward(const Tensor& feats, const Tensor& points) {
-  Tensor out = core::allocate(core::Shape<Forward>::outputs(feats, points));
+  Tensor out = kit::allocate(kit::Shape<Forward>::outputs(feats, points));
   if (out.numel() == 0) return out;
   const auto feats_rows = row_stride(feats, 2), points_rows = row_stride(points, 1);
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-    core::run(feats.device(), ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
-                                                  .points = points.const_data_ptr<P>(),
-                                                  .out = out.mutable_data_ptr<T>(),
-                                                  .rows = make_rows(points, 1, feats_rows, points_rows),
-                                                  .features = feats.size(-1),
-                                                  .feats_rows = feats_rows,
-                                                  .points_rows = points_rows,
-                                                  .feats_corner = feats.stride(-2),
-                                                  .feats_feature = feats.stride(-1),
-                                                  .points_coordinate = points.stride(-1)});
+    kit::run(feats.device(), ForwardParams<T, P>{.feats = feats.const_data_ptr<T>(),
+                                                 .points = points.const_data_ptr<P>(),
+                                                 .out = out.mutable_data_ptr<T>(),
+                                                 .rows = make_rows(points, 1, feats_rows, points_rows),
+                                                 .features = feats.size(-1),
+                                                 .feats_rows = feats_rows,
+                                                 .points_rows = points_rows,
+                                                 .feats_corner = feats.stride(-2),
+                                                 .feats_feature = feats.stride(-1),
+                                                 .points_coordinate = points.stride(-1)});
   };
-  core::visit_dtypes(feats.scalar_type(), points.scalar_type(), call);
+  kit::visit_dtypes(feats.scalar_type(), points.scalar_type(), call);
   return out;
 }
 
 std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& feats, const Tensor& points,
                                     c10::List<bool> output_mask) {
-  auto [grad_feats, grad_points] = core::allocate(core::Shape<Backward>::outputs(grad, feats, points, output_mask));
+  auto [grad_feats, grad_points] = kit::allocate(kit::Shape<Backward>::outputs(grad, feats, points, output_mask));
   const bool need_feats = output_mask[0], need_points = output_mask[1];
   // The gradient of feats does not read feats.
-  const Tensor x = need_points ? core::tensor_or_undefined(feats) : Tensor();
+  const Tensor x = need_points ? kit::tensor_or_undefined(feats) : Tensor();
   if (grad.numel() == 0) {
     if (need_points) grad_points.zero_();  // a sum over no features
     return {grad_feats, grad_points};
@@ -50,31 +50,31 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
   // Without feats, strides that step as evenly as any.
   const auto feats_rows = need_points ? row_stride(x, 2) : RowStride{points.size(-2), 1};
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-    core::run(grad.device(),
-              BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
-                                   .feats = need_points ? x.const_data_ptr<T>() : nullptr,
-                                   .points = points.const_data_ptr<P>(),
-                                   .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
-                                   .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
-                                   .rows = make_rows(points, 1, grad_rows, feats_rows, points_rows),
-                                   .features = grad.size(-1),
-                                   .grad_rows = grad_rows,
-                                   .feats_rows = feats_rows,
-                                   .points_rows = points_rows,
-                                   .grad_feature = grad.stride(-1),
-                                   .feats_corner = need_points ? x.stride(-2) : 0,
-                                   .feats_feature = need_points ? x.stride(-1) : 1,
-                                   .points_coordinate = points.stride(-1)});
+    kit::run(grad.device(),
+             BackwardParams<T, P>{.grad = grad.const_data_ptr<T>(),
+                                  .feats = need_points ? x.const_data_ptr<T>() : nullptr,
+                                  .points = points.const_data_ptr<P>(),
+                                  .grad_feats = need_feats ? grad_feats.mutable_data_ptr<T>() : nullptr,
+                                  .grad_points = need_points ? grad_points.mutable_data_ptr<P>() : nullptr,
+                                  .rows = make_rows(points, 1, grad_rows, feats_rows, points_rows),
+                                  .features = grad.size(-1),
+                                  .grad_rows = grad_rows,
+                                  .feats_rows = feats_rows,
+                                  .points_rows = points_rows,
+                                  .grad_feature = grad.stride(-1),
+                                  .feats_corner = need_points ? x.stride(-2) : 0,
+                                  .feats_feature = need_points ? x.stride(-1) : 1,
+                                  .points_coordinate = points.stride(-1)});
   };
   if (need_feats || need_points) {
-    core::visit_dtypes(grad.scalar_type(), points.scalar_type(), call);
+    kit::visit_dtypes(grad.scalar_type(), points.scalar_type(), call);
   }
   return {grad_feats, grad_points};
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::implement<Forward, forward>(m);
-  core::implement<Backward, backward>(m);
+  kit::implement<Forward, forward>(m);
+  kit::implement<Backward, backward>(m);
 }
 
 }  // namespace

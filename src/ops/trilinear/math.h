@@ -4,12 +4,12 @@
 // is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1].
 // (Written with one rounding, near the corners too, where 1 minus another weight would lose its digits.)
 
-#include "core/host_device.h"
-#include "core/select.h"
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/select.h"
 
 namespace cppcuda::ops::trilinear {
 
-using core::select;
+using kit::select;
 
 // Whether corner c lies on the far side along axis d.
 CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
-#include "core/rows.h"
+#include "cppcuda/kit/math/rows.h"
 
 namespace cppcuda::ops::trilinear {
 
-using core::Rows;
-using core::RowStride;
+using kit::Rows;
+using kit::RowStride;
 
 template <class T, class P>
 struct ForwardParams {

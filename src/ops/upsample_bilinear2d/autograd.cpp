@@ -5,22 +5,22 @@
 //
 // Each is linear and the transpose of the other, so they are each other's derivative, at any order.
 
-#include "core/autograd.h"
+#include "cppcuda/kit/autograd.h"
 
 #include <torch/library.h>
 
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/op.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
 
 std::vector<c10::SymInt> spatial_size(const Tensor& t) { return {t.sym_size(2), t.sym_size(3)}; }
 
-template <class TheOp, class Transposed, core::FixedString Size>
+template <class TheOp, class Transposed, kit::FixedString Size>
 struct LinearFormula {
   using Op = TheOp;
-  using Saved = core::Saved<LinearFormula>;
-  static constexpr std::array<core::Reads, 1> reads{};
+  using Saved = kit::Saved<LinearFormula>;
+  static constexpr std::array<kit::Reads, 1> reads{};
 
   // The size of the op's argument.
   static auto attributes(const Tensor& t, c10::SymIntArrayRef, std::string_view, std::optional<double>,
@@ -28,11 +28,11 @@ struct LinearFormula {
     return std::make_tuple(spatial_size(t));
   }
 
-  static core::Inputs<Op> vjp(const core::Outputs<Op>& grads, const Saved& saved, const core::Need<Op>&) {
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const Saved& saved, const kit::Need<Op>&) {
     return resize<Transposed>(grads[0], saved, std::get<4>(saved.attributes));
   }
 
-  static core::Outputs<Op> jvp(const core::Inputs<Op>& tangents, const Saved& saved) {
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const Saved& saved) {
     return resize<TheOp>(tangents[0], saved, saved.template attribute<Size>());
   }
 
@@ -45,8 +45,8 @@ struct LinearFormula {
 };
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  m.impl(Forward::name, core::autograd<LinearFormula<Forward, Backward, "output_size">>());
-  m.impl(Backward::name, core::autograd<LinearFormula<Backward, Forward, "input_size">>());
+  m.impl(Forward::name, kit::autograd<LinearFormula<Forward, Backward, "output_size">>());
+  m.impl(Backward::name, kit::autograd<LinearFormula<Backward, Forward, "input_size">>());
 }
 
 }  // namespace

@@ -2,24 +2,24 @@
 
 #include <torch/library.h>
 
-#include "core/dtype.h"
-#include "core/kernels.h"
-#include "core/output.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/output.h"
+#include "ops/upsample_bilinear2d/op.h"
 #include "ops/upsample_bilinear2d/params.h"
-#include "ops/upsample_bilinear2d/schema.h"
 #include "ops/upsample_bilinear2d/shape.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
 
-Tensor resize(const Tensor& source, const core::Output& output, bool backward, std::string_view mode,
+Tensor resize(const Tensor& source, const kit::Output& output, bool backward, std::string_view mode,
               std::optional<double> scale_h, std::optional<double> scale_w) {
-  Tensor target = core::allocate(output);
+  Tensor target = kit::allocate(output);
   if (target.numel() == 0) return target;
   const Tensor &input = backward ? target : source, &result = backward ? source : target;
   const bool copies = input.sizes() == result.sizes();  // whatever the scale is, as in torch and ONNX Runtime
-  core::visit_dtype(source.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = core::opmath<T>;
+  kit::visit_dtype(source.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = kit::opmath<T>;
     const Params<T> p{
         .source = source.const_data_ptr<T>(),
         .target = target.mutable_data_ptr<T>(),
@@ -29,7 +29,7 @@ Tensor resize(const Tensor& source, const core::Output& output, bool backward, s
         .channels_last = memory_format_of(source) == at::MemoryFormat::ChannelsLast,
         .y = make_axis<A>(*find_mode(mode), input.size(2), result.size(2), copies ? std::nullopt : scale_h),
         .x = make_axis<A>(*find_mode(mode), input.size(3), result.size(3), copies ? std::nullopt : scale_w)};
-    backward ? core::run(source.device(), BackwardParams<T>{p}) : core::run(source.device(), ForwardParams<T>{p});
+    backward ? kit::run(source.device(), BackwardParams<T>{p}) : kit::run(source.device(), ForwardParams<T>{p});
   });
   return target;
 }
@@ -47,8 +47,8 @@ Tensor backward(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  core::implement<Forward, forward>(m);
-  core::implement<Backward, backward>(m);
+  kit::implement<Forward, forward>(m);
+  kit::implement<Backward, backward>(m);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <limits>
 #include <optional>
 
-#include "core/host_device.h"
-#include "core/select.h"
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/select.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
@@ -32,7 +32,7 @@ struct Tap {
 // it.
 template <class A>
 CPPCUDA_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
-  using core::select;
+  using kit::select;
   using std::fma;
   return select(upper_weight == A(0), lower, fma(upper_weight, upper, lower_weight * lower));
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/opmath.h"
+#include "cppcuda/kit/math/opmath.h"
 #include "ops/upsample_bilinear2d/math.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
@@ -21,7 +21,7 @@ struct Params {
   int64_t batch, channels;
   Strides strides;  // of source
   bool channels_last;
-  Axis<core::opmath<T>> y, x;  // from input to output, in both directions
+  Axis<kit::opmath<T>> y, x;  // from input to output, in both directions
 };
 
 template <class T>

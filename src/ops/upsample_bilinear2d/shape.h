@@ -2,11 +2,11 @@
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/output.h"
-#include "core/shape.h"
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/shape.h"
 #include "ops/upsample_bilinear2d/math.h"
-#include "ops/upsample_bilinear2d/schema.h"
+#include "ops/upsample_bilinear2d/op.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
@@ -31,11 +31,11 @@ inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
 
 // tensor [N, C, H, W] -> [N, C, *size], in the tensor's memory format
 template <class TheOp>
-core::Output resized(const Tensor& tensor, c10::SymIntArrayRef size, std::string_view mode,
-                     std::optional<double> scale_h, std::optional<double> scale_w) {
+kit::Output resized(const Tensor& tensor, c10::SymIntArrayRef size, std::string_view mode,
+                    std::optional<double> scale_h, std::optional<double> scale_w) {
   const char* op = TheOp::base_name();
   const auto argument = TheOp::declaration.arguments[0].name, size_argument = TheOp::declaration.arguments[1].name;
-  const core::Checker check = core::checked<TheOp>(tensor, size, mode, scale_h, scale_w);
+  const kit::Checker check = kit::checked<TheOp>(tensor, size, mode, scale_h, scale_w);
   for (const int64_t d : {2, 3}) {
     TORCH_SYM_CHECK(tensor.sym_size(d).sym_ge(1), op, ": ", argument,
                     " must be [N, C, H, W] with H and W at least 1, got ", tensor.sym_sizes());
@@ -60,14 +60,14 @@ core::Output resized(const Tensor& tensor, c10::SymIntArrayRef size, std::string
 }
 
 // input [N, C, H, W] -> [N, C, *output_size]
-inline core::Output forward_shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
-                                  std::optional<double> scale_h, std::optional<double> scale_w) {
+inline kit::Output forward_shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view mode,
+                                 std::optional<double> scale_h, std::optional<double> scale_w) {
   return resized<Forward>(input, output_size, mode, scale_h, scale_w);
 }
 
 // grad [N, C, *output_size] -> [N, C, *input_size]
-inline core::Output backward_shape(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
-                                   std::optional<double> scale_h, std::optional<double> scale_w) {
+inline kit::Output backward_shape(const Tensor& grad, c10::SymIntArrayRef input_size, std::string_view mode,
+                                  std::optional<double> scale_h, std::optional<double> scale_w) {
   return resized<Backward>(grad, input_size, mode, scale_h, scale_w);
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+
+// Stands for include/cppcuda/kit/cuda/launch.cuh: the launch runs in the emulator. All kernels stride over what their
+// grid does not reach.
+
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/stream.h"
+#include "emulator.h"
+
+namespace cppcuda::kit {
+
+template <class... Params>
+void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, std::type_identity_t<Params>... params) {
+  if (shape.blocks == 0) return;
+  simt::launch(
+      kernel,
+      {.grid = dim3(shape.blocks), .block = dim3(shape.threads), .shared_bytes = shape.shared_bytes, .strides = true},
+      params...);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,440 @@
+#include <cppcuda/cppcuda.h>
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/width.h"
+#include "cppcuda/kit/define.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/math/divide.h"
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/vmap.h"
+#include "testing.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <limits>
+
+namespace {
+
+using cppcuda::OptionalTensor;
+using cppcuda::Tensor;
+using cppcuda::testing::close;
+using cppcuda::testing::error_of;
+using cppcuda::testing::on_device;
+namespace kit = cppcuda::kit;
+
+// ---- check.h
+
+// "ok" or the error of checking one shape after another.
+std::string shapes(std::initializer_list<std::pair<std::vector<int64_t>, kit::Pattern>> arguments) {
+  kit::Checker check("op");
+  const std::string error = error_of([&] {
+    char name[] = "a";
+    for (const auto& [sizes, pattern] : arguments) {
+      check.shape(name, at::empty(sizes, at::kMeta), pattern);
+      ++name[0];
+    }
+  });
+  return error == "no error" ? "ok" : error;
+}
+
+TEST(Checker, NumbersAndLetters) {
+  EXPECT_EQ(shapes({{{5, 8, 3}, "[N, 8, F]"}}), "ok");
+  EXPECT_EQ(shapes({{{5, 12}, "[N, 12]"}}), "ok");
+  EXPECT_EQ(shapes({{{0, 8, 0}, "[N, 8, F]"}}), "ok");
+  EXPECT_EQ(shapes({{{5, 7, 3}, "[N, 8, F]"}}), "op: a must be [N, 8, F], got [5, 7, 3]");
+  EXPECT_EQ(shapes({{{5, 1}, "[N, 12]"}}), "op: a must be [N, 12], got [5, 1]");
+  EXPECT_EQ(shapes({{{5, 8}, "[N, 8, F]"}}), "op: a must be [N, 8, F], got [5, 8]");
+  EXPECT_EQ(shapes({{{}, "[N]"}}), "op: a must be [N], got []");
+}
+
+TEST(Checker, ALetterIsOneSizeEverywhere) {
+  EXPECT_EQ(shapes({{{4, 4}, "[N, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, N]"}}), "op: a must be [N, N] with N = 4, got [4, 5]");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, F]"}, {{5, 4}, "[F, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{4, 5}, "[N, F]"}, {{5, 5}, "[F, N]"}}), "op: b must be [F, N] with N = 4, got [5, 5]");
+}
+
+TEST(Checker, OptionalFirstDim) {
+  EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}}), "ok");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}}), "ok");
+  EXPECT_EQ(shapes({{{4}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4]");
+  EXPECT_EQ(shapes({{{4, 2}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4, 2]");
+  // There in the first argument, there in all.
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "ok");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{4}, "[B?, N]"}}), "op: b must be [B, N], got [4]");
+  EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "op: b must be [N], got [2, 4]");
+  EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{3, 4}, "[B?, N]"}}), "op: b must be [B, N] with B = 2, got [3, 4]");
+}
+
+TEST(Checker, SizesForOutputs) {
+  for (const bool batched : {false, true}) {
+    kit::Checker check("op");
+    check.shape("a", batched ? at::empty({2, 4, 5}, at::kMeta) : at::empty({4, 5}, at::kMeta), "[B?, N, F]");
+    const auto sizes = check.sizes("[B?, F, 8, N]");
+    const std::vector<int64_t> expected = batched ? std::vector<int64_t>{2, 5, 8, 4} : std::vector<int64_t>{5, 8, 4};
+    EXPECT_EQ(std::vector<c10::SymInt>(sizes.begin(), sizes.end()),
+              std::vector<c10::SymInt>(expected.begin(), expected.end()));
+  }
+}
+
+TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
+  for (const std::string_view pattern : {"[N, HW]", "[N, F - 1]", "[N, 2*F]", "[N, f]", "[N, B?]", "[?]"}) {
+    EXPECT_THROW(kit::Pattern{pattern}, std::invalid_argument) << pattern;
+  }
+  for (const std::string_view pattern : {"[A, B, C, D, E, F, G]", "[A + B + C]"}) {
+    EXPECT_THROW(kit::Pattern{pattern}, std::out_of_range) << pattern;
+  }
+  kit::Checker check("op");
+  check.shape("a", at::empty({4}, at::kMeta), "[N]");
+  EXPECT_NE(error_of([&] { check.sizes("[N, G]"); }).find("no size is known of G"), std::string::npos);
+}
+
+TEST(Checker, FloatingTensors) {
+  const kit::Checker check("op");
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    EXPECT_NO_THROW(check.floating("a", at::empty({1}, dtype)));
+  }
+  auto error = [&](const Tensor& t) { return error_of([&] { check.floating("a", t); }); };
+  EXPECT_EQ(error(at::empty({1}, at::kInt)), "op: a must be of dtype float64, float32, float16 or bfloat16, got int32");
+  EXPECT_EQ(error(at::empty({1}, at::kBool)), "op: a must be of dtype float64, float32, float16 or bfloat16, got bool");
+  EXPECT_EQ(error(at::empty({1}, at::kFloat8_e4m3fn)),
+            "op: a must be of dtype float64, float32, float16 or bfloat16, got float8_e4m3fn");
+  EXPECT_EQ(error(at::ones({2, 2}).to_sparse()), "op: a must be a dense (strided) tensor, got layout Sparse");
+  EXPECT_EQ(error(at::ones({2, 2}).to_sparse_csr()), "op: a must be a dense (strided) tensor, got layout SparseCsr");
+  EXPECT_EQ(error({}), "op: a must be a Tensor, got an undefined Tensor");
+}
+
+TEST(Checker, DtypesAndDevicesOfTwoArguments) {
+  const kit::Checker check("op");
+  const Tensor f64 = at::empty({1}, at::kDouble), f32 = at::empty({1}), f16 = at::empty({1}, at::kHalf),
+               b16 = at::empty({1}, at::kBFloat16);
+  EXPECT_NO_THROW(check.same_dtype("a", f32, "b", f32));
+  EXPECT_EQ(error_of([&] { check.same_dtype("a", f32, "b", f16); }),
+            "op: a must be of dtype float16, the dtype of b, got float32");
+  for (const auto& [a, b] : {std::pair{f64, f64}, {f32, f32}, {f16, f16}, {f32, f16}, {f32, b16}}) {
+    EXPECT_NO_THROW(check.same_or_wider_dtype("a", a, "b", b));
+  }
+  for (const auto& [a, b] : {std::pair{f64, f32}, {f32, f64}, {f16, f32}, {f16, b16}, {f64, f16}}) {
+    EXPECT_NE(error_of([&] { check.same_or_wider_dtype("a", a, "b", b); }), "no error");
+  }
+  EXPECT_EQ(error_of([&] { check.same_or_wider_dtype("a", f16, "b", b16); }),
+            "op: a must be of dtype bfloat16, the dtype of b, or float32, got float16");
+  EXPECT_NO_THROW(check.same_device("a", f32, "b", f64));
+  EXPECT_EQ(error_of([&] { check.same_device("a", f32, "b", f32.to(at::kMeta)); }),
+            "op: a must be on meta, the device of b, got cpu");
+}
+
+TEST(Checker, MasksAndOptionalArguments) {
+  const kit::Checker check("op");
+  EXPECT_EQ(check.mask<3>("m", c10::List<bool>({true, false, true})), (std::array<bool, 3>{true, false, true}));
+  EXPECT_EQ(error_of([&] { check.mask<2>("m", c10::List<bool>({true})); }), "op: m must have 2 entries, got 1");
+  EXPECT_EQ(error_of([&] { check.required("a", std::nullopt, "here"); }), "op: a must be a Tensor here, got None");
+  EXPECT_EQ(error_of([&] { check.required("a", Tensor(), "here"); }), "op: a must be a Tensor here, got None");
+  EXPECT_EQ(error_of([&] { kit::check_defined("op", "a", {}); }), "op: a must be a Tensor, got an undefined Tensor");
+}
+
+// ---- op.h
+
+TEST(Op, TakesTensorsOutOfArguments) {
+  const Tensor a = at::ones({1}), b = at::ones({2});
+  const auto tensors = kit::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_TRUE(tensors[0].is_same(a) && tensors[1].is_same(b) && !tensors[2].defined());
+  static_assert(kit::is_tensor_argument<const Tensor&> && kit::is_tensor_argument<OptionalTensor>);
+  static_assert(!kit::is_tensor_argument<double> && !kit::is_tensor_argument<at::TensorList>);
+}
+
+TEST(Op, TurnsResultsIntoArraysAndBack) {
+  const Tensor a = at::ones({1}), b = at::ones({2});
+  static_assert(kit::tensor_count<Tensor> == 1 && kit::tensor_count<std::tuple<Tensor, Tensor>> == 2);
+  EXPECT_TRUE(kit::to_array(a)[0].is_same(a));
+  const auto both = kit::to_array(std::make_tuple(a, b));
+  EXPECT_TRUE(both[0].is_same(a) && both[1].is_same(b));
+  EXPECT_TRUE((kit::from_array<Tensor, 1>({a}).is_same(a)));
+  EXPECT_TRUE(std::get<1>(kit::from_array<std::tuple<Tensor, Tensor>, 2>({a, b})).is_same(b));
+  EXPECT_FALSE(kit::optional({}).has_value());
+  EXPECT_TRUE(kit::optional(a)->is_same(a));
+  EXPECT_EQ(kit::list(std::array<bool, 2>{true, false}).vec(), (std::vector<bool>{true, false}));
+}
+
+TEST(Op, TypesDifferByName) {
+  static_assert(!std::is_same_v<kit::Op<"a::f", Tensor(const Tensor&)>, kit::Op<"b::f", Tensor(const Tensor&)>>);
+  static_assert(std::is_same_v<kit::Op<"a::f", Tensor(const Tensor&)>, kit::Op<"a::f", Tensor(const Tensor&)>>);
+  EXPECT_STREQ((kit::Op<"a::f", Tensor(const Tensor&)>::name), "a::f");
+  EXPECT_NE(error_of([] { kit::Op<"no::such_op", Tensor(const Tensor&)>::call(at::ones({1})); }), "no error");
+}
+
+// ---- output.h, width.h, dtype.h, autograd.h: the small pieces
+
+TEST(Output, IsAllocatedContiguous) {
+  const Tensor like = at::empty({3, 2}, at::kHalf).t();
+  const auto outputs = kit::allocate(std::array<kit::Output, 2>{{{{4, 5}, like.options()}, kit::left_out(like)}});
+  EXPECT_EQ(outputs[0].sizes(), at::IntArrayRef({4, 5}));
+  EXPECT_TRUE(outputs[0].is_contiguous());
+  EXPECT_EQ(outputs[0].scalar_type(), at::kHalf);
+  EXPECT_EQ(outputs[1].sizes(), at::IntArrayRef({0}));
+  EXPECT_EQ(outputs[1].scalar_type(), at::kHalf);
+}
+
+TEST(Width, KnowsAlignment) {
+  alignas(16) float data[8] = {};
+  EXPECT_TRUE(kit::is_aligned16(data, {}));
+  EXPECT_TRUE(kit::is_aligned16(data, {4, 0, -8}));
+  EXPECT_FALSE(kit::is_aligned16(data + 1, {}));
+  EXPECT_FALSE(kit::is_aligned16(data, {4, 2}));
+  EXPECT_TRUE(kit::is_aligned16<float>(nullptr, {}));
+}
+
+TEST(Dtype, VisitsTheTypeOfADtype) {
+  size_t size = 0;
+  auto visit = [&](at::ScalarType dtype) {
+    kit::visit_dtype(dtype, [&]<class T>(std::type_identity<T>) { size = sizeof(T); });
+    return size;
+  };
+  EXPECT_EQ(visit(at::kDouble), 8u);
+  EXPECT_EQ(visit(at::kFloat), 4u);
+  EXPECT_EQ(visit(at::kHalf), 2u);
+  EXPECT_EQ(visit(at::kBFloat16), 2u);
+  EXPECT_NE(error_of([&] { visit(at::kInt); }), "no error");
+}
+
+TEST(Autograd, AttributesAreOwned) {
+  std::vector<c10::SymInt> sizes{2, 3};
+  std::string mode = "left";
+  struct NoFormula {};
+  const auto attributes =
+      kit::attributes_of<NoFormula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
+                                    std::optional<double>(1.5), c10::List<bool>({true, false}));
+  sizes[0] = 7;
+  mode[0] = 'x';
+  EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
+                                        std::vector<bool>{true, false}));
+  const auto computes = [&](size_t o) {
+    return std::apply([&](const auto&... a) { return kit::computes(o, a...); }, attributes);
+  };
+  EXPECT_TRUE(computes(0));
+  EXPECT_FALSE(computes(1));
+  EXPECT_TRUE(kit::computes(1, 1.5));
+  static_assert(kit::is_symbolic<std::vector<c10::SymInt>> && kit::is_symbolic<std::optional<c10::SymInt>>);
+  static_assert(!kit::is_symbolic<int64_t> && !kit::is_symbolic<std::optional<double>>);
+}
+
+TEST(Autograd, AnUndefinedSumIsZero) {
+  Tensor sum;
+  kit::accumulate(sum, at::ones({2}));
+  kit::accumulate(sum, at::ones({2}));
+  EXPECT_TRUE(at::equal(sum, at::full({2}, 2.)));
+}
+
+// ---- whole kernels, on ops of this file: input [N], times two, in three ways of which two are wrong
+
+kit::Output twice_shape(const Tensor& input) {
+  kit::Checker check("twice");
+  check.floating("input", input);
+  check.shape("input", input, "[N]");
+  return {check.sizes("[N]"), input.options()};
+}
+
+template <class TheOp>
+struct Twice {
+  using Op = TheOp;
+  static constexpr std::array<kit::Reads, 1> reads{};
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<Twice>&,
+                                   const std::array<bool, 1>&) {
+    return {grads[0] * 2};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const kit::Saved<Twice>&) {
+    return {tangents[0] * 2};
+  }
+};
+
+using Good = kit::Op<"kit_test::twice", Tensor(const Tensor& input)>;
+using ReturnsInput = kit::Op<"kit_test::returns_input", Tensor(const Tensor& input)>;
+using ReturnsMemory = kit::Op<"kit_test::returns_memory", Tensor(const Tensor& input)>;
+
+Tensor twice(const Tensor& input) { return input + input; }
+Tensor returns_input(const Tensor& input) { return input.contiguous(); }
+Tensor returns_memory(const Tensor& input) { return input.slice(0, 0); }
+
+TORCH_LIBRARY(kit_test, m) {
+  kit::define<Good, twice_shape>(m, "twice(Tensor input) -> Tensor");
+  kit::define<ReturnsInput, twice_shape>(m, "returns_input(Tensor input) -> Tensor");
+  kit::define<ReturnsMemory, twice_shape>(m, "returns_memory(Tensor input) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(kit_test, CPU, m) {
+  m.impl(Good::name, TORCH_FN(twice));
+  m.impl(ReturnsInput::name, TORCH_FN(returns_input));
+  m.impl(ReturnsMemory::name, TORCH_FN(returns_memory));
+}
+
+TORCH_LIBRARY_IMPL(kit_test, Autograd, m) {
+  m.impl(Good::name, kit::autograd<Twice<Good>>());
+  m.impl(ReturnsInput::name, kit::autograd<Twice<ReturnsInput>>());
+  m.impl(ReturnsMemory::name, kit::autograd<Twice<ReturnsMemory>>());
+}
+
+TORCH_LIBRARY_IMPL(kit_test, FuncTorchBatched, m) { m.impl(Good::name, kit::vmap_rows<Good, twice_shape, 0>()); }
+
+TEST(AutogradKernel, NodeIsNamedAfterItsOp) {
+  const Tensor x = at::ones({3}).requires_grad_();
+  const Tensor y = Good::call(x);
+  EXPECT_EQ(y.grad_fn()->name(), "kit_test::twiceBackward");
+  y.sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 2.)));
+  EXPECT_EQ(Good::call(x.detach()).grad_fn(), nullptr);
+}
+
+TEST(AutogradKernel, RefusesAKernelThatReturnsItsInput) {
+  for (const bool requires_grad : {false, true}) {
+    const Tensor x = at::ones({3}).requires_grad_(requires_grad);
+    EXPECT_NE(error_of([&] { ReturnsInput::call(x); }).find("kit_test::returns_input: a kernel returned its input"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                ReturnsMemory::call(x);
+              }).find("kit_test::returns_memory: a kernel returned the memory of its input"),
+              std::string::npos);
+  }
+}
+
+// An argument by value must still be there when the attributes are taken from it.
+using Times = kit::Op<"kit_test::times", Tensor(const Tensor& input, std::string by)>;
+
+kit::Output times_shape(const Tensor& input, const std::string&) { return twice_shape(input); }
+Tensor times(const Tensor& input, std::string by) { return input * std::stod(by); }
+
+struct TimesFormula {
+  using Op = Times;
+  static constexpr std::array<kit::Reads, 1> reads{};
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<TimesFormula>& saved,
+                                   const std::array<bool, 1>&) {
+    return {grads[0] * std::stod(std::get<0>(saved.attributes))};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const kit::Saved<TimesFormula>& saved) {
+    return {tangents[0] * std::stod(std::get<0>(saved.attributes))};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(kit_test, m) {
+  kit::define<Times, times_shape>(m, "times(Tensor input, str by) -> Tensor");
+  m.impl(Times::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(times)));
+  m.impl(Times::name, torch::dispatch(c10::DispatchKey::Autograd, kit::autograd<TimesFormula>()));
+}
+
+TEST(AutogradKernel, KeepsArgumentsPassedByValue) {
+  const std::string by(100, '0');  // longer than a string keeps in itself
+  const Tensor x = at::ones({3}).requires_grad_();
+  Times::call(x, by + "3").sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 3.)));
+
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  const Tensor dual = at::_make_dual(at::ones({3}), at::ones({3}), static_cast<int64_t>(level));
+  const auto [primal, tangent] = at::_unpack_dual(Times::call(dual, by + "3"), static_cast<int64_t>(level));
+  EXPECT_TRUE(at::equal(tangent, at::full({3}, 3.)));
+  torch::autograd::ForwardADLevel::release_idx(level);
+}
+
+// With a formula whose product autocast would take in 16 bits.
+using ByProduct = kit::Op<"kit_test::by_product", Tensor(const Tensor& input)>;
+
+struct ByProductFormula {
+  using Op = ByProduct;
+  static constexpr std::array<kit::Reads, 1> reads{};
+  static Tensor twice(const Tensor& t) { return at::mm(t.unsqueeze(1), at::full({1, 1}, 2, t.options())).squeeze(1); }
+  static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<ByProductFormula>&,
+                                   const std::array<bool, 1>&) {
+    return {twice(grads[0])};
+  }
+  static std::array<Tensor, 1> jvp(const std::array<Tensor, 1>& tangents, const kit::Saved<ByProductFormula>&) {
+    return {twice(tangents[0])};
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(kit_test, m) {
+  kit::define<ByProduct, twice_shape>(m, "by_product(Tensor input) -> Tensor");
+  m.impl(ByProduct::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(twice)));
+  m.impl(ByProduct::name, torch::dispatch(c10::DispatchKey::Autograd, kit::autograd<ByProductFormula>()));
+}
+
+TEST(AutogradKernel, FormulasRunWithoutAutocast) {
+  const Tensor x = at::ones({3}).requires_grad_(), direction = at::full({3}, 1.001);  // 16 bits have no such number
+  const Tensor expected = direction * 2;
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  ByProduct::call(x).backward(direction);
+  const Tensor dual = at::_make_dual(at::ones({3}), direction, static_cast<int64_t>(level));
+  const auto [primal, tangent] = at::_unpack_dual(ByProduct::call(dual), static_cast<int64_t>(level));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_TRUE(at::equal(x.grad(), expected));
+  EXPECT_TRUE(at::equal(tangent, expected));
+  torch::autograd::ForwardADLevel::release_idx(level);
+}
+
+TEST(Define, MetaComesFromTheShape) {
+  EXPECT_EQ(Good::call(at::ones({3}, at::kMeta)).sizes(), at::IntArrayRef({3}));
+  EXPECT_EQ(error_of([] { Good::call(at::ones({3, 3}, at::kMeta)); }), "twice: input must be [N], got [3, 3]");
+}
+
+TEST(Define, RefusesTheSchemaOfAnotherOperator) {
+  const auto error = error_of([] {
+    torch::Library library(torch::Library::FRAGMENT, "kit_test", std::nullopt, __FILE__, __LINE__);
+    kit::define<Good, twice_shape>(library, "other(Tensor input) -> Tensor");
+  });
+  EXPECT_EQ(error,
+            std::string(Good::name) + " is defined with the schema of another operator: other(Tensor input) -> Tensor");
+}
+
+TEST(Define, RefusesWhatHasNoKernel) {
+  auto error = [](const Tensor& t) { return error_of([&] { Good::call(t); }); };
+  EXPECT_EQ(error(at::ones({3}).to_sparse()), "twice: input must be a dense (strided) tensor, got layout Sparse");
+  EXPECT_EQ(error(at::quantize_per_tensor(at::ones({3}), 0.1, 0, at::kQUInt8)),
+            "twice: input must be of dtype float64, float32, float16 or bfloat16, got quint8");
+  EXPECT_NE(error(on_device(at::kHPU, {3})).find(", got hpu:0"), std::string::npos);
+  EXPECT_NE(error(on_device(at::kXLA, {3})).find(", got xla:0"), std::string::npos);
+}
+
+TEST(Divisor, DividesAsTheLanguageDoes) {
+  constexpr int64_t two31 = int64_t{1} << 31, most = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> divisors = {two31 - 1, two31, two31 + 1, two31 / 2 - 1, two31 / 2, two31 / 2 + 1, most};
+  for (int64_t n = 1; n < 1000; ++n) divisors.push_back(n);
+  for (const int64_t n : divisors) {
+    const cppcuda::kit::Divisor divisor = n;
+    // Around multiples, where a quotient changes.
+    for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, two31 / n / 2, two31 / n, most / n - 1}) {
+      for (int64_t d = -1; d <= 1; ++d) {
+        if (q > (most - 1) / n || q * n + d < 0) continue;
+        const auto [quotient, remainder] = divisor.divide(q * n + d);
+        EXPECT_EQ(quotient, (q * n + d) / n) << q * n + d << " / " << n;
+        EXPECT_EQ(remainder, (q * n + d) % n) << q * n + d << " / " << n;
+        if (n < two31 && q * n + d < two31) {
+          EXPECT_EQ(divisor.quotient(q * n + d), (q * n + d) / n) << q * n + d << " / " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST(Library, KnowsItsVersions) {
+  EXPECT_STREQ(CPPCUDA_VERSION, "0.1.0");
+  EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION);
+}
+
+// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
+TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
+  using cppcuda::kit::stride_launch;
+  EXPECT_EQ(stride_launch(0).blocks, 0u);
+  for (const int64_t per_block : {1, 8, 256, 1024}) {
+    for (const int64_t work :
+         {int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 20, int64_t{1} << 40}) {
+      const auto shape = stride_launch(work, per_block);
+      EXPECT_GE(shape.blocks, 1u);
+      EXPECT_LT(int64_t{shape.blocks} * per_block, work + per_block);
+      EXPECT_TRUE(int64_t{shape.blocks} * per_block >= work || shape.blocks == 1u << 20) << work;
+    }
+  }
+}
+
+}  // namespace

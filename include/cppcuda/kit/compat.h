@@ -1,0 +1,32 @@
+#pragma once
+
+// Differences between the supported versions of torch, in one place.
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/version.h>
+
+#include <memory>
+
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "cppcuda needs torch 2.11 or newer");
+
+namespace cppcuda::kit {
+
+#if TORCH_VERSION_MINOR >= 13
+template <class N>
+using NodePtr = c10::intrusive_ptr<N>;
+
+template <class N>
+NodePtr<N> make_node() {
+  return c10::make_intrusive<N>();
+}
+#else
+template <class N>
+using NodePtr = std::shared_ptr<N>;
+
+template <class N>
+NodePtr<N> make_node() {
+  return NodePtr<N>(new N(), torch::autograd::deleteNode);
+}
+#endif
+
+}  // namespace cppcuda::kit

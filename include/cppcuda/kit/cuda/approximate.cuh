@@ -1,0 +1,21 @@
+#pragma once
+
+// Functions that are one instruction of a GPU. Subnormal numbers count as 0. (PTX ISA, ex2 and rcp.)
+
+namespace cppcuda::kit {
+
+// 2^x, off by 2^-22 of it.
+__device__ inline float approximate_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// 1 / x, off by 2^-23 of it.
+__device__ inline float approximate_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,29 @@
+#pragma once
+
+// The one way to launch a kernel.
+
+#include <type_traits>
+
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/stream.h"
+
+namespace cppcuda::kit {
+
+// Without blocks there is nothing to do.
+template <class... Params>
+void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
+            std::type_identity_t<Params>... params) {
+  if (shape.blocks == 0) return;
+  // This library's CUDA runtime has a current device of its own.
+  int previous = 0;
+  cudaError_t error = cudaGetDevice(&previous);
+  if (error == cudaSuccess && previous != stream.device) error = cudaSetDevice(stream.device);
+  if (error == cudaSuccess) {
+    kernel<<<shape.blocks, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream.handle)>>>(params...);
+    error = cudaGetLastError();
+    if (previous != stream.device) cudaSetDevice(previous);
+  }
+  if (error != cudaSuccess && stream.error.empty()) stream.error = cudaGetErrorString(error);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,69 @@
+#pragma once
+
+// N values that are loaded and stored with one instruction when they take up to 16 bytes.
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cppcuda/kit/cuda/width.h"
+
+namespace cppcuda::kit {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+// Value n as a number to compute with. One instruction converts each half of a pair of bfloat16 to float: a shift or a
+// mask. The compiler would first move the upper half down.
+template <class A, class T, int N>
+__device__ A widen(const Pack<T, N>& pack, int n) {
+  if constexpr (std::is_same_v<T, c10::BFloat16> && N % 2 == 0) {
+    const uint32_t pair = __builtin_bit_cast(Pack<uint32_t, N / 2>, pack).value[n / 2];
+    return static_cast<A>(__builtin_bit_cast(float, n % 2 == 0 ? pair << 16 : pair & 0xffff0000u));
+  } else {
+    return static_cast<A>(pack.value[n]);
+  }
+}
+
+template <int N, class T>
+__device__ Pack<T, N> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+// For global memory that no other thread reads, so that it need not stay in a cache.
+template <int N, class T>
+__device__ Pack<T, N> load_once(const T* from) {
+  if constexpr (sizeof(Pack<T, N>) == 16) {
+    return __builtin_bit_cast(Pack<T, N>, __ldcs(reinterpret_cast<const uint4*>(from)));
+  } else {
+    return load<N>(from);
+  }
+}
+
+// To global memory.
+template <int N, class T>
+__device__ void store(T* to, const Pack<T, N>& pack) {
+  if constexpr (sizeof(pack) == 16) {
+    // By name: of an assignment the compiler may make several stores, one for each part of the pack that is ready.
+    __stwb(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, pack));
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  }
+}
+
+// Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned
+// address.
+template <int N, class T>
+__device__ Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
+  if constexpr (N > 1) {
+    return load_once<N>(row + index);
+  } else {
+    return {row[index * step]};
+  }
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,34 @@
+#pragma once
+
+// How many values a launcher lets a kernel load and store at once.
+
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+namespace cppcuda::kit {
+
+// Values per 16-byte access.
+template <class T>
+inline constexpr int wide = 16 / sizeof(T);
+
+// Calls f(std::integral_constant<int, n>) with n = N when the memory allows packs, else with n = 1.
+template <int N, class F>
+void with_width(bool packs, F f) {
+  packs ? f(std::integral_constant<int, N>{}) : f(std::integral_constant<int, 1>{});
+}
+
+// Whether a pointer and the strides (in elements) that lead from it stay on boundaries of so many bytes.
+template <class T>
+bool is_aligned(const T* pointer, std::initializer_list<int64_t> strides, int bytes) {
+  bool aligned = reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+  for (const int64_t s : strides) aligned &= s * static_cast<int64_t>(sizeof(T)) % bytes == 0;
+  return aligned;
+}
+
+template <class T>
+bool is_aligned16(const T* pointer, std::initializer_list<int64_t> strides) {
+  return is_aligned(pointer, strides, 16);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,62 @@
+#pragma once
+
+// The part of an op's registration that follows from its declaration: the schema, the Meta kernel, the batching rule,
+// and a clear error on every backend that has no kernel.
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <torch/library.h>
+
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/shape.h"
+#include "cppcuda/kit/vmap.h"
+
+namespace cppcuda::kit {
+
+template <class TheOp, auto Shape, class Type = typename TheOp::Type>
+struct MetaKernel;
+
+template <class TheOp, auto Shape, class R, class... Args>
+struct MetaKernel<TheOp, Shape, R(Args...)> {
+  static R run(Args... args) {
+    if constexpr (std::is_same_v<R, Tensor>) {
+      return allocate(Shape(args...));
+    } else {
+      return from_array<R>(allocate(Shape(args...)));
+    }
+  }
+};
+
+// Throws: names the argument that is sparse, quantized, or on a device that this build has no
+// kernels for.
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
+template <class TheOp>
+void define_schema(torch::Library& library, const char* schema, const std::vector<at::Tag>& tags) {
+  const std::string_view name(TheOp::name), text(schema);
+  TORCH_CHECK(text.substr(0, text.find('(')) == name.substr(name.find("::") + 2), name,
+              " is defined with the schema of another operator: ", schema);
+  library.def(schema, tags);
+}
+
+// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
+// tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
+template <class TheOp, auto Shape>
+void define(torch::Library& library, const char* schema,
+            const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  define_schema<TheOp>(library, schema, tags);
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+}
+
+// From the declaration of TheOp, with its batching rule. Shape is written by hand where the declaration says no output
+// sizes.
+template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
+void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  define<TheOp, Shape>(library, TheOp::torch_schema, tags);
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Half.h>
+
+#include <type_traits>
+
+namespace cppcuda::kit {
+
+inline bool is_16bit(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
+
+// Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating lets
+// through.
+template <class F>
+void visit_dtype(c10::ScalarType dtype, F&& f) {
+  switch (dtype) {
+    case c10::kDouble:
+      return f(std::type_identity<double>{});
+    case c10::kFloat:
+      return f(std::type_identity<float>{});
+    case c10::kHalf:
+      return f(std::type_identity<c10::Half>{});
+    case c10::kBFloat16:
+      return f(std::type_identity<c10::BFloat16>{});
+    default:
+      TORCH_INTERNAL_ASSERT(false, "unchecked dtype ", dtype);
+  }
+}
+
+// Calls f with the types of an argument and of one that Checker::same_or_wider_dtype lets through beside it: the same,
+// or 16 bits and float.
+template <class F>
+void visit_dtypes(c10::ScalarType dtype, c10::ScalarType same_or_wider, F&& f) {
+  visit_dtype(dtype, [&]<class T>(std::type_identity<T> t) {
+    if constexpr (sizeof(T) == 2) {
+      if (same_or_wider == c10::kFloat) return f(t, std::type_identity<float>{});
+    }
+    f(t, t);
+  });
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,113 @@
+#pragma once
+
+// Derivatives of elementwise operators (pointwise_math.h). The gradient of each input is grad * slope(saved), an
+// elementwise operator too, whose derivative by grad is itself.
+
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/elementwise/dual.h"
+#include "cppcuda/kit/elementwise/family.h"
+
+namespace cppcuda::kit {
+
+template <class TheOp, size_t N, class... Attributes>
+Tensor call_with(const Tensor& grad, const std::array<Tensor, N>& saved, const std::tuple<Attributes...>& attributes) {
+  return std::apply([&](const auto&... args) { return TheOp::call(grad, args...); }, std::tuple_cat(saved, attributes));
+}
+
+template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>
+struct PointwiseFormula;
+
+template <class Definition, int... I>
+struct PointwiseFormula<Definition, std::integer_sequence<int, I...>> {
+  using Op = typename PointwiseOps<Definition>::Forward;
+  static constexpr bool saves_input = Definition::saves == Saves::input;
+  static constexpr unsigned all = (1U << sizeof...(I)) - 1;
+  static constexpr std::array<Reads, sizeof...(I)> reads{
+      (static_cast<void>(I), Reads{.inputs = saves_input ? all : 0, .outputs = saves_input ? 0U : 1U})...};
+
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const Saved<PointwiseFormula>& saved,
+                        const Need<Op>& need) {
+    return {need[I] ? backward<I>(grads[0], saved) : Tensor()...};
+  }
+
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const Saved<PointwiseFormula>& saved) {
+    Tensor out;
+    ((tangents[I].defined() ? accumulate(out, backward<I>(tangents[I], saved)) : void()), ...);
+    return {out};
+  }
+
+ private:
+  template <int Input>
+  static Tensor backward(const Tensor& grad, const Saved<PointwiseFormula>& saved) {
+    using Backward = typename PointwiseOps<Definition>::template Backward<Input>;
+    if constexpr (saves_input) {
+      return call_with<Backward>(grad, saved.inputs, saved.attributes);
+    } else {
+      return call_with<Backward>(grad, saved.outputs, saved.attributes);
+    }
+  }
+};
+
+template <class Definition, int Input, class Indices = std::make_integer_sequence<int, saved_count<Definition>>>
+struct PointwiseBackwardFormula;
+
+template <class Definition, int Input, int... S>
+struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S...>> {
+  using Op = typename PointwiseOps<Definition>::template Backward<Input>;
+  enum : unsigned { grad = 1, saved = ((1U << sizeof...(S)) - 1) << 1 };
+  static constexpr std::array<Reads, 1 + sizeof...(S)> reads{Reads{.inputs = saved},
+                                                             (static_cast<void>(S), Reads{.inputs = grad | saved})...};
+
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<PointwiseBackwardFormula>& forward,
+                        const Need<Op>& need) {
+    Inputs<Op> result;
+    if (need[0]) result[0] = call_with<Op>(grads[0], saved_of(forward.inputs), forward.attributes);
+    ((need[1 + S] ? static_cast<void>(result[1 + S] = by_saved<S>(grads[0], forward)) : void()), ...);
+    return result;
+  }
+
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const kit::Saved<PointwiseBackwardFormula>& forward) {
+    Tensor out;
+    if (tangents[0].defined()) {
+      accumulate(out, call_with<Op>(tangents[0], saved_of(forward.inputs), forward.attributes));
+    }
+    const auto add = [&](const Tensor& t) { t.defined() ? accumulate(out, t) : void(); };
+    ((tangents[1 + S].defined() ? add(by_saved<S>(tangents[1 + S], forward)) : void()), ...);
+    return {out};
+  }
+
+ private:
+  static std::array<Tensor, sizeof...(S)> saved_of(const Inputs<Op>& inputs) { return {inputs[1 + S]...}; }
+
+  // direction times grad times the derivative of the slope by what was saved, rounded once. Undefined for zero. The
+  // factors come last: in the derivative itself, terms may cancel exactly.
+  template <int Wanted>
+  static Tensor by_saved(const Tensor& direction, const kit::Saved<PointwiseBackwardFormula>& forward) {
+    const Tensor& grad = forward.inputs[0];
+    const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
+    const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
+    const auto dual = [&](int s, const Tensor& t) {
+      return Dual(in_opmath(t), s == Wanted ? Dual::Tangent(1.0) : std::nullopt);
+    };
+    const Dual::Tangent tangent = backward.slope(dual(S, forward.inputs[1 + S])...).tangent();
+    if (!tangent) return {};
+    const Tensor factor = in_opmath(direction) * in_opmath(grad);
+    return std::visit([&](const auto& t) { return factor * t; }, *tangent).to(grad.scalar_type());
+  }
+};
+
+// In a TORCH_LIBRARY_IMPL of the Autograd key.
+template <class TheFamily>
+void differentiate_pointwise(torch::Library& m, TheFamily family) {
+  for_each_operator(
+      family,
+      [&]<class Definition>() {
+        m.impl(PointwiseOps<Definition>::Forward::name, autograd<PointwiseFormula<Definition>>());
+      },
+      [&]<class Definition, int Input>() {
+        using Formula = PointwiseBackwardFormula<Definition, Input>;
+        m.impl(Formula::Op::name, autograd<Formula>());
+      });
+}
+
+}  // namespace cppcuda::kit

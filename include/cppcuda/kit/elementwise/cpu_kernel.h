@@ -1,0 +1,27 @@
+#pragma once
+
+// An elementwise op's loop over raw pointers, as pointwise_cpu.h calls it and pointwise_cpu_loop.h defines it.
+
+#include <cstdint>
+
+#include "cppcuda/kit/cpu/isa.h"
+
+namespace cppcuda::kit {
+
+template <class Isa, class Math, class T>
+struct PointwiseKernel {
+  // data and steps (in bytes): of the output, then of the inputs. stream: past the caches, where memory is dense.
+  static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Math math);
+};
+
+// What the kernel for Math and T gets: see PointwiseKernel.
+template <class Math, class T>
+struct LoopParams {
+  char* const* data;
+  const int64_t* steps;
+  int64_t n;
+  bool stream;
+  [[no_unique_address]] Math math;
+};
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,105 @@
+#pragma once
+
+// Loops of elementwise operators, for a library's cpu_kernel.cpp (isa.h), which instantiates them:
+//
+//   template void kit::instantiate_pointwise<kit::Isa>(Family);
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <utility>
+
+#include "cppcuda/kit/cpu/vec.h"
+#include "cppcuda/kit/elementwise/cpu_kernel.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/math/opmath.h"
+
+namespace cppcuda::kit {
+namespace CPPCUDA_ISA {
+
+// Attributes is Math, or nothing where it has none: an empty Math that lambdas capture costs registers.
+template <class Math, class T, class... Attributes>
+struct PointwiseLoop {
+  static constexpr int inputs = Math::inputs;
+  using V = Vec<opmath<T>, /*Coarse*/ sizeof(T) == 2>;
+
+  static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Attributes... math) {
+    for (int t = 0; t <= inputs; ++t) {
+      if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
+    }
+    const T* in[inputs];
+    for (int input = 0; input < inputs; ++input) in[input] = reinterpret_cast<const T*>(data[input + 1]);
+    T* out = reinterpret_cast<T*>(data[0]);
+    // A caller's memory may begin anywhere; such stores want whole registers of elements.
+    stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
+    stream ? dense<true>(out, in, n, math...) : dense<false>(out, in, n, math...);
+  }
+
+ private:
+  template <bool Stream>
+  CPPCUDA_FLATTEN static void dense(T* out, const T* const* in, int64_t n, Attributes... math) {
+    write_vectors<V, Stream>(out, n, [&](int64_t i, auto count) {
+      return apply(
+          [&](int input) {
+            if (Stream) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
+            return V::load(in[input] + i, count);
+          },
+          math...);
+    });
+  }
+
+  // Steps in bytes. Through the dense loop too, so that an element's bits do not depend on where it lies; in pieces
+  // that stay in the first cache. (A register's worth at a time is slow to read right after it was written.)
+  CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n, Attributes... math) {
+    constexpr int64_t piece = 256;
+    T memory[inputs + 1][piece];
+    for (int64_t begin = 0; begin < n; begin += piece) {
+      const int64_t count = n - begin < piece ? n - begin : piece;
+      const T* in[inputs];
+      for (int input = 0; input < inputs; ++input) {
+        const int64_t step = steps[input + 1];
+        const char* from = data[input + 1] + begin * step;
+        in[input] = step == sizeof(T) ? reinterpret_cast<const T*>(from) : memory[input + 1];
+        if (step == sizeof(T)) continue;
+        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[input + 1][k], from + k * step, sizeof(T));
+      }
+      char* to = data[0] + begin * steps[0];
+      dense<false>(steps[0] == sizeof(T) ? reinterpret_cast<T*>(to) : memory[0], in, count, math...);
+      if (steps[0] == sizeof(T)) continue;
+      for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[0], &memory[0][k], sizeof(T));
+    }
+  }
+
+  template <class Load>
+  CPPCUDA_INLINE static V apply(Load load, Attributes... math) {
+    return [&]<int... I>(std::integer_sequence<int, I...>) {
+      const V values[] = {load(I)...};
+      return Math{math...}(values[I]...);
+    }(std::make_integer_sequence<int, inputs>());
+  }
+};
+
+}  // namespace CPPCUDA_ISA
+
+// A list of types has no explicit instantiation: the attribute keeps what nothing calls in this file.
+template <class Isa, class Math, class T>
+[[gnu::used]] void PointwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n, bool stream,
+                                                      [[maybe_unused]] Math math) {
+  if constexpr (std::is_empty_v<Math>) {
+    PointwiseLoop<Math, T>::run(data, steps, n, stream);
+  } else {
+    PointwiseLoop<Math, T, Math>::run(data, steps, n, stream, math);
+  }
+}
+
+template <class Isa, class TheFamily>
+void instantiate_pointwise(TheFamily family) {
+  for_each_math(family, []<class Math>() {
+    static_cast<void>(&PointwiseKernel<Isa, Math, double>::run);
+    static_cast<void>(&PointwiseKernel<Isa, Math, float>::run);
+    static_cast<void>(&PointwiseKernel<Isa, Math, c10::Half>::run);
+    static_cast<void>(&PointwiseKernel<Isa, Math, c10::BFloat16>::run);
+  });
+}
+
+}  // namespace cppcuda::kit

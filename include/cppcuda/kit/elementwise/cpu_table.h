@@ -1,0 +1,24 @@
+#pragma once
+
+// Puts the CPU kernels of a family of elementwise operators into the table, for a library's cpu.cpp.
+
+#include "cppcuda/kit/elementwise/cpu_kernel.h"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/kernel_table.h"
+
+namespace cppcuda::kit {
+
+template <class Math, class T>
+void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
+  with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
+    PointwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.stream, p.math);
+  });
+}
+
+template <class TheFamily>
+bool add_pointwise_cpu(TheFamily family) {
+  for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); }); });
+  return true;
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,41 @@
+#pragma once
+
+// Launches of elementwise operators, for a library's cuda.cu, which puts those of its family into the table.
+
+#include "cppcuda/kit/cuda/launch.cuh"
+#include "cppcuda/kit/cuda/width.h"
+#include "cppcuda/kit/elementwise/kernel.cuh"
+#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/kernel_table.h"
+
+namespace cppcuda::kit {
+
+template <class Math, class T>
+void pointwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
+  bool aligned = is_aligned16(p.out, {});
+  for (const T* in : p.in) aligned &= is_aligned16(in, {});
+  with_width<wide<T>>(aligned, [&](auto n) {
+    const auto packs = ceil_div<int64_t>(p.count, n);
+    const LaunchShape shape = stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
+    launch(pointwise_dense_kernel<n, Math, T>, shape, stream, p);
+  });
+}
+
+template <class Math, class T>
+void pointwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
+  const LaunchShape shape = stride_launch(p.count, strided_unroll * threads_per_block);
+  launch(pointwise_strided_kernel<Math, T>, shape, stream, p);
+}
+
+template <class TheFamily>
+bool add_pointwise_cuda(TheFamily family) {
+  for_each_math(family, []<class Math>() {
+    for_each_dtype([]<class T>() {
+      add_to_table(&pointwise_dense<Math, T>);
+      add_to_table(&pointwise_strided<Math, T>);
+    });
+  });
+  return true;
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,175 @@
+#pragma once
+
+// Registration of elementwise ops, everything but the CPU and CUDA kernels and the derivatives.
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+
+#include <limits>
+
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/define.h"
+#include "cppcuda/kit/elementwise/pointwise.h"
+#include "cppcuda/kit/vmap.h"
+
+namespace cppcuda::kit {
+
+// Any number of dims is the operator's own, so that a batch is never folded.
+template <class Kernels, class TheOp, class Ranks>
+struct PointwiseVmap;
+
+template <class Kernels, class TheOp, int... Zeros>
+struct PointwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
+  static constexpr auto run = VmapKernel<TheOp, Kernels::shape, std::numeric_limits<int>::max(), 0 * Zeros...>::run;
+};
+
+// In a TORCH_LIBRARY_FRAGMENT: an elementwise operator of so many tensors that returns a new one.
+template <class TheOp, class Kernels, int Tensors>
+void define_functional(torch::Library& library, const std::string& schema) {
+  define<TheOp, Kernels::shape>(library, schema.c_str(), {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
+  using Vmap = PointwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
+}
+
+// Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
+[[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
+
+// The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
+// take part in no gradient, so a call that would lose one is an error. Checks is their PointwiseWriting.
+template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
+struct WritingKernels;
+
+template <class TheOp, class Functional, class Checks, class... Args>
+struct WritingKernels<TheOp, Functional, Checks, void(Args...)> {
+  static void autograd(c10::DispatchKeySet keys, Args... args) {
+    const auto all = tensor_arguments(args...);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool forward_mode = torch::autograd::isFwGradDefined(all[i]);
+      const bool lost = forward_mode || torch::autograd::compute_requires_grad(all[i]);
+      if (lost) refuse_gradient(TheOp::schema(), i, forward_mode);
+    }
+    const at::AutoDispatchBelowAutograd below;
+    TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
+  }
+
+  // Without a new version a graph that has saved the tensor would go on with what is now in it.
+  static void bump_version(c10::DispatchKeySet keys, Args... args) {
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      TheOp::redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
+    }
+    torch::autograd::increment_version(Checks::written(args...));
+  }
+
+  static void vmap(Args... args) {
+    const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+    const auto level = VmapLevel::current();
+    const auto all = tensor_arguments(args...);
+    if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
+      return TheOp::call(args...);
+    }
+    Checks::check(args...);
+    const auto& schema = TheOp::schema();
+    const auto batched = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return level.is_batched(t); });
+    TORCH_CHECK(level.is_batched(Checks::written(args...)), op_name(schema), ": ", written_argument(schema).name(),
+                " must have the batch that vmap gives to ", tensor_argument(schema, batched - all.begin()).name(),
+                ", which one tensor cannot hold; use the functional form");
+    const c10::SymInt batch = level.batch_size(all);
+    TheOp::call(for_tensor([&](const Tensor& t) { return level.unwrap(t, batch); }, args)...);
+  }
+
+  // For a view with the negative bit, whose memory holds the negated values.
+  static void negative(Args... args) {
+    Checks::check(args...);
+    Checks::written(args...).copy_(functional(args...));
+  }
+
+  static void functionalize(Args... args) {
+    namespace impl = at::functionalization::impl;
+    Checks::check(args...);
+    const auto value = [](const Tensor& t) {
+      if (!impl::isFunctionalTensor(t)) return t;
+      impl::sync(t);
+      return impl::from_functional_tensor(t);
+    };
+    const Tensor& out = Checks::written(args...);
+    const at::AutoDispatchSkipFunctionalize below;
+    if (!impl::isFunctionalTensor(out)) return TheOp::call(for_tensor(value, args)...);
+    impl::replace_(out, functional(for_tensor(value, args)...));
+    impl::commit_update(out);
+    impl::sync(out);
+  }
+
+ private:
+  template <class F, class Arg>
+  static auto for_tensor(F f, const Arg& arg) {
+    if constexpr (is_tensor_argument<Arg>) {
+      return f(arg);
+    } else {
+      return arg;
+    }
+  }
+
+  // What this call writes.
+  static Tensor functional(Args... args) {
+    return [all = std::tie(args...)]<size_t... I>(std::index_sequence<I...>) {
+      return Functional::call(std::get<I>(all)...);
+    }(std::make_index_sequence<Checks::functional_arguments>());
+  }
+};
+
+// In a TORCH_LIBRARY_FRAGMENT. The schema returns nothing: torch.compile refuses ops whose output is an argument.
+template <class TheOp, class Functional, class Checks>
+void define_writing(torch::Library& library, const std::string& schema) {
+  using Kernels = WritingKernels<TheOp, Functional, Checks>;
+  using c10::DispatchKey;
+  define_schema<TheOp>(library, schema.c_str(), {at::Tag::pt2_compliant_tag});
+  auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
+  impl(DispatchKey::Meta, TORCH_FN(Checks::check));
+  impl(DispatchKey::Autograd, TORCH_FN(Kernels::autograd));
+  impl(DispatchKey::ADInplaceOrView, TORCH_FN(Kernels::bump_version));
+  impl(DispatchKey::FuncTorchBatched, TORCH_FN(Kernels::vmap));
+  impl(DispatchKey::Negative, TORCH_FN(Kernels::negative));
+  impl(DispatchKey::Functionalize, TORCH_FN(Kernels::functionalize));
+  library.impl(TheOp::name, torch::dispatch(DispatchKey::CompositeExplicitAutograd,
+                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+}
+
+// "swish(Tensor x, float beta)" without "second::".
+inline std::string schema_of(std::string_view name, const std::string& arguments, const char* result) {
+  return std::string(name.substr(name.find("::") + 2)) + "(" + arguments + ") -> " + result;
+}
+
+// In a TORCH_LIBRARY_FRAGMENT: every operator that pointwise_family.h names, but for kernels and derivatives.
+template <class TheFamily>
+void define_pointwise(torch::Library& m, TheFamily family) {
+  for_each_operator(
+      family,
+      [&]<class Definition>() {
+        using Ops = PointwiseOps<Definition>;
+        using Forward = typename Ops::Forward;
+        using InPlace = typename Ops::InPlace;
+        using Out = typename Ops::Out;
+        const std::string arguments(argument_list<Definition>());
+        const std::string first(argument(arguments, 0));
+        define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(
+            m, schema_of(Forward::name, arguments, "Tensor"));
+        define_writing<InPlace, Forward, InPlaceKernels<Definition>>(
+            m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
+        define_writing<Out, Forward, OutKernels<Definition>>(
+            m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
+      },
+      [&]<class Definition, int Input>() {
+        using Backward = typename PointwiseOps<Definition>::template Backward<Input>;
+        std::string arguments = "Tensor grad";
+        if (Definition::saves == Saves::output) arguments += ", Tensor output";
+        const int count = input_count<Definition> + attribute_count<Definition>;
+        for (int i = Definition::saves == Saves::output ? input_count<Definition> : 0; i < count; ++i) {
+          arguments.append(", ").append(argument(argument_list<Definition>(), i));
+        }
+        define_functional<Backward, BackwardKernels<Definition, Input>, 1 + saved_count<Definition>>(
+            m, schema_of(Backward::name, arguments, "Tensor"));
+      });
+}
+
+}  // namespace cppcuda::kit

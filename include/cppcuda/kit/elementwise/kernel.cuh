@@ -1,0 +1,91 @@
+#pragma once
+
+// The kernels of every elementwise op. Device code only.
+
+#include <cstdint>
+#include <utility>
+
+#include "cppcuda/kit/cuda/coarse.cuh"
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/pack.cuh"
+#include "cppcuda/kit/elementwise/params.h"
+#include "cppcuda/kit/math/opmath.h"
+
+namespace cppcuda::kit {
+
+// Accesses of so many bytes that a thread has in flight for each operand; with more, registers run out.
+constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
+constexpr int strided_unroll = 4;
+
+template <class T, class Math, class... From>
+__device__ T pointwise_value(const Math& math, From... from) {
+  using A = elementwise_math<T>;
+  return static_cast<T>(math(static_cast<A>(from)...));
+}
+
+// N elements in a pack.
+template <int N, class Math, class T, size_t... I>
+__device__ void pointwise_packs(const DenseParams<Math, T>& p, std::index_sequence<I...>) {
+  constexpr int U = pointwise_unroll(N * sizeof(T));
+  const int64_t packs = p.count / N, tile = int64_t{blockDim.x} * U;
+  for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
+    Pack<T, N> in[U][sizeof...(I)];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const int64_t pack = first + u * int64_t{blockDim.x};
+      if (pack < packs) ((in[u][I] = load_once<N>(p.in[I] + pack * N)), ...);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const int64_t pack = first + u * int64_t{blockDim.x};
+      if (pack >= packs) continue;
+      Pack<T, N> out;
+#pragma unroll
+      for (int i = 0; i < N; ++i) out.value[i] = pointwise_value<T>(p.math, widen<opmath<T>>(in[u][I], i)...);
+      store(p.out + pack * N, out);
+    }
+  }
+  // The rest, fewer than N elements.
+  const int64_t last = packs * N + threadIdx.x;
+  if (blockIdx.x == 0 && last < p.count) p.out[last] = pointwise_value<T>(p.math, p.in[I][last]...);
+}
+
+template <int N, class Math, class T>
+__global__ void __launch_bounds__(threads_per_block) pointwise_dense_kernel(DenseParams<Math, T> p) {
+  pointwise_packs<N>(p, std::make_index_sequence<Math::inputs>());
+}
+
+template <class Math, class T, size_t... I>
+__device__ void pointwise_elements(const StridedParams<Math, T>& p, std::index_sequence<I...>) {
+  constexpr int U = strided_unroll;
+  const int64_t tile = int64_t{blockDim.x} * U;
+  for (int64_t first = blockIdx.x * tile + threadIdx.x; first < p.count; first += gridDim.x * tile) {
+    int64_t to[U];
+    T in[U][sizeof...(I)];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      int64_t index = first + u * int64_t{blockDim.x};
+      if (index >= p.count) continue;
+      int64_t from[sizeof...(I)] = {};
+      to[u] = 0;
+      for (int d = 0; d < p.dims; ++d) {
+        const auto [rest, at] = p.sizes[d].divide(index);
+        index = rest;
+        to[u] += at * p.out_strides[d];
+        ((from[I] += at * p.in_strides[I][d]), ...);
+      }
+      ((in[u][I] = p.in[I][from[I]]), ...);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      if (first + u * int64_t{blockDim.x} < p.count) p.out[to[u]] = pointwise_value<T>(p.math, in[u][I]...);
+    }
+  }
+}
+
+template <class Math, class T>
+__global__ void __launch_bounds__(threads_per_block) pointwise_strided_kernel(StridedParams<Math, T> p) {
+  pointwise_elements(p, std::make_index_sequence<Math::inputs>());
+}
+
+}  // namespace cppcuda::kit

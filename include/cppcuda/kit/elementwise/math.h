@@ -1,0 +1,117 @@
+#pragma once
+
+// Elementwise operators: what an author writes, and the functions that kernels are made from. An operator is a struct
+// in a header of its own:
+//
+//   struct Swish {
+//     static constexpr char schema[] = "second::swish(Tensor x, float beta)";  // tensors first, then attributes
+//     static constexpr auto saves = kit::Saves::input;                        // what its derivatives read
+//
+//     template <class A>
+//     CPPCUDA_HOST_DEVICE static A forward(A x, A beta);
+//     template <class A>
+//     CPPCUDA_HOST_DEVICE static A slope(A x, A beta);  // d forward / d x
+//   };
+//
+// A is the type that sums are taken in, or a vector of it. All tensors have the same sizes and dtype. An operator of
+// several tensors has slopes instead of slope, which returns kit::PerInput<A, N>. An operator that saves its output
+// has slopes of that, in place of the tensors. The frame multiplies a slope by the gradient.
+
+#include <utility>
+
+#include "cppcuda/kit/math/host_device.h"
+
+namespace cppcuda::kit {
+
+enum class Saves { input, output };
+
+// The derivatives by each of N inputs.
+template <class A, int N>
+struct PerInput {
+  A value[N];
+};
+
+// The operators of a library.
+template <class... Definitions>
+struct Family {};
+
+constexpr int count_arguments(const char* schema, const char* type) {
+  int count = 0;
+  for (; *schema != '\0'; ++schema) {
+    int i = 0;
+    while (type[i] != '\0' && schema[i] == type[i]) ++i;
+    count += type[i] == '\0' && schema[i] == ' ';
+  }
+  return count;
+}
+
+template <class Definition>
+inline constexpr int input_count = count_arguments(Definition::schema, "Tensor");
+template <class Definition>
+inline constexpr int attribute_count = count_arguments(Definition::schema, "float");
+template <class Definition>
+inline constexpr int saved_count = Definition::saves == Saves::input ? input_count<Definition> : 1;
+
+template <int N>
+struct Attributes {
+  double value[N];
+};
+template <>
+struct Attributes<0> {};
+
+template <class Definition>
+struct PointwiseForward {
+  static constexpr int inputs = input_count<Definition>;
+  [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE A operator()(A first, As... others) const {
+    return call(std::make_integer_sequence<int, attribute_count<Definition>>(), first, others...);
+  }
+
+ private:
+  template <int... I, class A, class... As>
+  CPPCUDA_HOST_DEVICE A call(std::integer_sequence<int, I...>, A first, As... others) const {
+    return Definition::forward(first, others..., A(attributes.value[I])...);
+  }
+};
+
+// The gradient of one input.
+template <class Definition, int Input>
+struct PointwiseBackward {
+  static constexpr int inputs = 1 + saved_count<Definition>;
+  [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE A operator()(A grad, As... saved) const {
+    return grad * slope(saved...);
+  }
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE A slope(A first, As... others) const {
+    return call(std::make_integer_sequence<int, attribute_count<Definition>>(), first, others...);
+  }
+
+ private:
+  template <int... I, class A, class... As>
+  CPPCUDA_HOST_DEVICE A call(std::integer_sequence<int, I...>, A first, As... others) const {
+    if constexpr (input_count<Definition> == 1) {
+      return Definition::slope(first, others..., A(attributes.value[I])...);
+    } else {
+      return Definition::slopes(first, others..., A(attributes.value[I])...).value[Input];
+    }
+  }
+};
+
+// Calls f<Kernel>() for the functions of each operator: its value, and its gradient by each input.
+template <class... Definitions, class F>
+constexpr void for_each_math(Family<Definitions...>, F f) {
+  const auto backward = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
+    (f.template operator()<PointwiseBackward<Definition, Input>>(), ...);
+  };
+  ((f.template operator()<PointwiseForward<Definitions>>(),
+    backward.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
+   ...);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,34 @@
+#pragma once
+
+// The arguments of the CUDA kernels of elementwise operators. Math holds the attributes.
+
+#include <cstdint>
+
+#include "cppcuda/kit/math/divide.h"
+
+namespace cppcuda::kit {
+
+// Tensors whose elements lie in the same order, without gaps.
+template <class Math, class T>
+struct DenseParams {
+  T* out;
+  const T* in[Math::inputs];
+  int64_t count;
+  [[no_unique_address]] Math math;
+};
+
+constexpr int pointwise_max_dims = 16;  // after merging
+
+template <class Math, class T>
+struct StridedParams {
+  T* out;
+  const T* in[Math::inputs];
+  int64_t count;
+  int dims;
+  Divisor sizes[pointwise_max_dims];  // the fastest first
+  int64_t out_strides[pointwise_max_dims];
+  int64_t in_strides[Math::inputs][pointwise_max_dims];
+  [[no_unique_address]] Math math;
+};
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,140 @@
+#pragma once
+
+// Elementwise operators: what they take, and what comes out. pointwise_math.h says what an author writes;
+// pointwise_loop.h runs it over tensors.
+
+#include <torch/library.h>
+
+#include <functional>
+
+#include "cppcuda/kit/elementwise/family.h"
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/output.h"
+
+namespace cppcuda::kit {
+
+using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
+
+// Number i of the arguments that are tensors, and the one that is written to.
+const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i);
+const c10::Argument& written_argument(const c10::FunctionSchema& schema);
+
+// Throws unless all are dense floating tensors of the first one's device, dtype and shape.
+void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors);
+
+// Throws when elements of the argument that is written to are known to share memory (a stride of 0), as
+// at::assert_no_internal_overlap does.
+void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
+
+// Throws when an input and the argument that is written to overlap without being the same.
+void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
+
+// Whether memory can be walked through as if all tensors had one dim: the same strides, no gaps.
+inline bool are_dense_alike(TensorRefs tensors) {
+  const Tensor& first = tensors.begin()->get();
+  return first.is_non_overlapping_and_dense() && std::all_of(tensors.begin() + 1, tensors.end(), [&](const Tensor& t) {
+           return t.strides() == first.strides();
+         });
+}
+
+// The tensors among the arguments of a call, and the attributes, which follow them.
+template <class... Args>
+auto tensors_of(const Args&... args) {
+  const auto tensor = [](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) {
+      return std::tie(arg);
+    } else {
+      return std::tuple<>();
+    }
+  };
+  return std::tuple_cat(tensor(args)...);
+}
+
+// Runs a function of an operator over tensors: pointwise_loop.h.
+template <class Math, class... Inputs>
+void run_pointwise(Math math, const Tensor& out, const Inputs&... inputs);
+
+template <class Math, class... Args>
+Math math_of(const Args&... args) {
+  Math math{};
+  [[maybe_unused]] int i = 0;
+  [[maybe_unused]] const auto add = [&](const auto& arg) {
+    if constexpr (!is_tensor_argument<decltype(arg)>) math.attributes.value[i++] = arg;
+  };
+  (add(args), ...);
+  return math;
+}
+
+// An operator that returns a new tensor, with the memory order and strides of argument Like.
+template <class TheOp, int Like, class Type = typename TheOp::Type>
+struct Pointwise;
+
+template <class TheOp, int Like, class... Args>
+struct Pointwise<TheOp, Like, Tensor(Args...)> {
+  static Output shape(Args... args) {
+    const auto tensors = tensors_of(args...);
+    std::apply([](const auto&... t) { check_pointwise(TheOp::schema(), {t...}); }, tensors);
+    const Tensor& like = std::get<Like>(tensors);
+    return {c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
+  }
+
+  template <class Math>
+  static Tensor run(Args... args) {
+    Tensor out = allocate(shape(args...));
+    std::apply([&](const auto&... t) { run_pointwise(math_of<Math>(args...), out, t...); }, tensors_of(args...));
+    return out;
+  }
+};
+
+// An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out).
+template <class TheOp, int Written, class Type = typename TheOp::Type>
+struct PointwiseWriting;
+
+template <class TheOp, int Written, class... Args>
+struct PointwiseWriting<TheOp, Written, void(Args...)> {
+  // Of the functional form: without `out`.
+  static constexpr size_t functional_arguments = Written == 0 ? sizeof...(Args) : Written;
+
+  static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }
+
+  // The checks that need no memory.
+  static void check(Args... args) {
+    std::apply([](const auto&... t) { check_pointwise(TheOp::schema(), {t...}); }, tensors_of(args...));
+    check_writable(TheOp::schema(), written(args...));
+  }
+
+  template <class Math>
+  static void run(Args... args) {
+    check(args...);
+    const Tensor& out = written(args...);
+    const auto tensors = tensors_of(args...);
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      check_no_overlap(TheOp::schema(), {std::get<I>(tensors)...}, out);
+      run_pointwise(math_of<Math>(args...), out, std::get<I>(tensors)...);
+    }(std::make_index_sequence<Math::inputs>());
+  }
+};
+
+template <class Definition>
+using InPlaceKernels = PointwiseWriting<typename PointwiseOps<Definition>::InPlace, 0>;
+template <class Definition>
+using OutKernels =
+    PointwiseWriting<typename PointwiseOps<Definition>::Out, input_count<Definition> + attribute_count<Definition>>;
+template <class Definition>
+using ForwardKernels = Pointwise<typename PointwiseOps<Definition>::Forward, 0>;
+template <class Definition, int Input>
+using BackwardKernels = Pointwise<typename PointwiseOps<Definition>::template Backward<Input>,
+                                  PointwiseOps<Definition>::template backward_like<Input>>;
+
+// Calls f<Definition>() for each operator, and g<Definition, Input>() for each of its inputs.
+template <class... Definitions, class F, class G>
+void for_each_operator(Family<Definitions...>, F f, G g) {
+  const auto inputs = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
+    (g.template operator()<Definition, Input>(), ...);
+  };
+  ((f.template operator()<Definitions>(),
+    inputs.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
+   ...);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,35 @@
+#pragma once
+
+// The logistic function, for formulas that run on numbers and on vectors (vec.h).
+
+#include <cmath>
+
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/select.h"
+
+namespace cppcuda::kit {
+
+// 1 / (1 + exp(-x)). exp overflows to infinity for large -x, and the quotient is 0 then, as it should be.
+template <class A>
+CPPCUDA_HOST_DEVICE A logistic(A x) {
+  using std::exp;
+  return A(1) / (A(1) + exp(-x));
+}
+
+// logistic(x) and logistic(-x), for formulas that need the derivative too: it is their product, in which nothing
+// cancels. With e = exp(-|x|), which cannot overflow, they are 1 / (1 + e) and e / (1 + e).
+template <class A>
+struct Logistic {
+  A value, complement;
+
+  CPPCUDA_HOST_DEVICE explicit Logistic(A x) {
+    using std::abs, std::exp;
+    const A e = exp(-abs(x)), large = A(1) / (A(1) + e), small = e * large;
+    value = select(x < A(0), small, large);
+    complement = select(x < A(0), large, small);
+  }
+
+  CPPCUDA_HOST_DEVICE A slope() const { return value * complement; }
+};
+
+}  // namespace cppcuda::kit

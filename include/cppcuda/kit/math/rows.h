@@ -1,0 +1,29 @@
+#pragma once
+
+// Rows of [N, ...] or [B, N, ...] as a kernel addresses them: a batch may lie anywhere, at stride 0 too.
+
+#include <cstdint>
+
+#include "cppcuda/kit/math/divide.h"
+#include "cppcuda/kit/math/host_device.h"
+
+namespace cppcuda::kit {
+
+// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or all of them where the batches count as one.
+struct Rows {
+  int64_t count;
+  Divisor per_batch;
+};
+
+struct RowStride {
+  int64_t batch;
+  int64_t row;
+
+  CPPCUDA_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
+    if (rows.per_batch.value() == rows.count) return r * row;
+    const auto [of_batch, of_row] = rows.per_batch.divide(r);
+    return of_batch * batch + of_row * row;
+  }
+};
+
+}  // namespace cppcuda::kit

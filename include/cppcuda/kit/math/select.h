@@ -1,0 +1,13 @@
+#pragma once
+
+#include "cppcuda/kit/math/host_device.h"
+
+namespace cppcuda::kit {
+
+// m ? a : b, which formulas write so because they also run on vectors (vec.h).
+template <class A>
+CPPCUDA_HOST_DEVICE A select(bool m, A a, A b) {
+  return m ? a : b;
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,132 @@
+#pragma once
+
+// What formulas (autograd.h) call by the names of a declaration: tangents["points"], reads. The compiler looks names
+// up; a wrong one does not compile. This header includes nothing of torch.
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "cppcuda/kit/schema.h"
+
+namespace cppcuda::kit {
+
+// Bits of the inputs and outputs that one gradient reads; nothing else is kept alive for it.
+struct Reads {
+  unsigned inputs = 0;
+  unsigned outputs = 0;
+};
+
+namespace schema {
+
+constexpr bool is_named(const Declared& output, std::string_view name) {
+  if (!output.is_gradient) return output.name == name;
+  return name.starts_with("grad(") && name.ends_with(')') && name.substr(5, name.size() - 6) == output.name;
+}
+
+// A single output without a name is "output".
+constexpr size_t find_output(const Declaration& d, std::string_view name) {
+  if (d.outputs.size() == 1 && d.outputs[0].name.empty() && name == "output") return 0;
+  const auto at = std::find_if(d.outputs.begin(), d.outputs.end(), [&](const auto& o) { return is_named(o, name); });
+  return static_cast<size_t>(at - d.outputs.begin());
+}
+
+constexpr size_t find_input(const Declaration& d, std::string_view name) {
+  const auto at = std::find_if(d.arguments.begin(), d.arguments.end(),
+                               [&](const auto& a) { return is_tensor(a.kind) && a.name == name; });
+  return static_cast<size_t>(at - d.arguments.begin());
+}
+
+}  // namespace schema
+
+// A tensor among the arguments.
+template <class TheOp>
+struct InputKey {
+  size_t index;
+  consteval InputKey(const char* name) {  // NOLINT: literals convert
+    const Declaration& d = TheOp::declaration;
+    const size_t argument = schema::find_input(d, name);
+    require(argument < d.arguments.size(), "no tensor among the arguments has this name", name);
+    index = d.tensor_index(argument);
+  }
+};
+
+template <class TheOp>
+struct OutputKey {
+  size_t index;
+  consteval OutputKey(const char* name)  // NOLINT: literals convert
+      : index(schema::find_output(TheOp::declaration, name)) {
+    require(index < TheOp::declaration.outputs.size(), "no output has this name", name);
+  }
+};
+
+// Either of them.
+template <class TheOp>
+struct TensorKey {
+  size_t index;
+  bool is_output;
+  consteval TensorKey(const char* name)  // NOLINT: literals convert
+      : index(schema::find_output(TheOp::declaration, name)), is_output(index < TheOp::declaration.outputs.size()) {
+    if (!is_output) {
+      const Declaration& d = TheOp::declaration;
+      const size_t argument = schema::find_input(d, name);
+      require(argument < d.arguments.size(), "no tensor among the arguments and outputs has this name", name);
+      index = d.tensor_index(argument);
+    }
+  }
+};
+
+// An array with an entry for each input or each output, by position or by name.
+template <class T, size_t N, class Key>
+struct Named : std::array<T, N> {
+  using Array = std::array<T, N>;
+  using Array::operator[];
+
+  Named() : Array{} {}
+  Named(const Array& values) : Array(values) {}  // NOLINT: formulas may return an array
+  template <class... Ts>
+    requires(sizeof...(Ts) == N && N > 0 && (std::is_convertible_v<Ts, T> && ...))
+  Named(Ts... values) : Array{static_cast<T>(std::move(values))...} {}  // NOLINT: as an array
+
+  T& operator[](Key key) { return Array::operator[](key.index); }
+  const T& operator[](Key key) const { return Array::operator[](key.index); }
+
+  // Several, for `const auto [x, p] = tangents.get<"feats", "points">()`.
+  template <FixedString... Names>
+  auto get() const {
+    return std::tie((*this)[Key(Names.value)]...);
+  }
+};
+
+// Of an argument that is no tensor: its place among those.
+template <class TheOp, FixedString Name>
+consteval size_t attribute_index() {
+  const Declaration& d = TheOp::declaration;
+  const size_t argument = d.find_argument(Name.view());
+  require(!is_tensor(d.arguments[argument].kind), "this argument is a tensor", Name.view());
+  return argument - d.tensor_index(argument);
+}
+
+// For `reads` of a formula: the gradient of an input, and the inputs and outputs that it reads.
+template <class TheOp>
+struct GradientOf {
+  InputKey<TheOp> input;
+  std::initializer_list<TensorKey<TheOp>> reads;
+};
+
+template <class TheOp>
+consteval auto reads(std::initializer_list<GradientOf<TheOp>> gradients) {
+  std::array<Reads, TheOp::declaration.tensor_count()> result{};
+  for (const auto& gradient : gradients) {
+    for (const auto& key : gradient.reads) {
+      (key.is_output ? result[gradient.input.index].outputs : result[gradient.input.index].inputs) |= 1U << key.index;
+    }
+  }
+  return result;
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,199 @@
+#pragma once
+
+// A typed handle to a registered operator, from its declaration (schema.h):
+//
+//   kit::Op<"cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]">
+//
+// or kit::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. An overload is named as in "cppcuda::sigmoid.out"; a tensor
+// that an op writes to comes as a const Tensor& too. Its name is part of its type, so templates over two ops never
+// share an instance, not even across libraries.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cppcuda/kit/schema.h"
+
+namespace cppcuda {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+namespace kit {
+
+// Calls TheOp.
+template <class TheOp, class Signature>
+class Callable {
+ public:
+  // Through every dispatch key, as a user's call.
+  template <class... Args>
+  static auto call(Args&&... args) {
+    return handle().call(std::forward<Args>(args)...);
+  }
+
+  // From inside a kernel, to the keys below it.
+  template <class... Args>
+  static auto redispatch(c10::DispatchKeySet keys, Args&&... args) {
+    return handle().redispatch(keys, std::forward<Args>(args)...);
+  }
+
+  static const c10::FunctionSchema& schema() { return handle().schema(); }
+
+  // Without the namespace.
+  static constexpr const char* base_name() {
+    constexpr size_t colons = kit::schema::find(TheOp::name, "::");
+    return TheOp::name + colons + 2;
+  }
+
+ private:
+  static const c10::TypedOperatorHandle<Signature>& handle() {
+    static const auto op = find();
+    return op;
+  }
+
+  static c10::TypedOperatorHandle<Signature> find() {
+    const std::string_view full(TheOp::name);
+    const auto dot = full.find('.');
+    const std::string base(full.substr(0, dot));
+    const std::string overload(dot == full.npos ? "" : full.substr(dot + 1));
+    return c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str()).template typed<Signature>();
+  }
+};
+
+// The C++ type of an argument.
+template <Kind>
+struct CppType;
+template <>
+struct CppType<Kind::tensor> : std::type_identity<const Tensor&> {};
+template <>
+struct CppType<Kind::optional_tensor> : std::type_identity<const OptionalTensor&> {};
+template <>
+struct CppType<Kind::sizes> : std::type_identity<c10::SymIntArrayRef> {};
+template <>
+struct CppType<Kind::mask> : std::type_identity<c10::List<bool>> {};
+template <>
+struct CppType<Kind::string> : std::type_identity<std::string_view> {};
+template <>
+struct CppType<Kind::integer> : std::type_identity<int64_t> {};
+template <>
+struct CppType<Kind::number> : std::type_identity<double> {};
+template <>
+struct CppType<Kind::optional_number> : std::type_identity<std::optional<double>> {};
+template <>
+struct CppType<Kind::boolean> : std::type_identity<bool> {};
+
+template <size_t>
+using TensorAt = Tensor;
+
+template <size_t... O>
+auto result_type(std::index_sequence<O...>) {
+  if constexpr (sizeof...(O) == 0) {
+    return std::type_identity<void>();
+  } else if constexpr (sizeof...(O) == 1) {
+    return std::type_identity<Tensor>();
+  } else {
+    return std::type_identity<std::tuple<TensorAt<O>...>>();
+  }
+}
+
+template <class Declared, size_t... I>
+auto signature(std::index_sequence<I...>) {
+  constexpr auto outputs = std::make_index_sequence<Declared::declaration.outputs.size()>();
+  using Result = typename decltype(result_type(outputs))::type;
+  return std::type_identity<Result(typename CppType<Declared::declaration.arguments[I].kind>::type...)>();
+}
+
+// The C++ function type of a declaration.
+template <class Declared>
+using SignatureOf =
+    typename decltype(signature<Declared>(std::make_index_sequence<Declared::declaration.arguments.size()>()))::type;
+
+template <FixedString Text, class... Policies>
+struct Op : Declare<Text, Policies...>, Callable<Op<Text, Policies...>, SignatureOf<Declare<Text, Policies...>>> {
+  using Type = SignatureOf<Declare<Text, Policies...>>;
+};
+
+// By name and C++ type: what follows from a declaration is written by hand.
+template <FixedString Name, class R, class... Args>
+struct Op<Name, R(Args...)> : Callable<Op<Name, R(Args...)>, R(Args...)> {
+  using Type = R(Args...);
+  static constexpr const char* name = Name.value;  // with its namespace
+};
+
+template <class T>
+inline constexpr bool is_tensor_argument =
+    std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, OptionalTensor>;
+
+inline Tensor tensor_or_undefined(const Tensor& t) { return t; }
+inline Tensor tensor_or_undefined(const OptionalTensor& t) { return t.value_or(Tensor()); }
+
+// The Tensor arguments of a call, in order; undefined for a missing optional one.
+template <class... Args>
+auto tensor_arguments(const Args&... args) {
+  std::array<Tensor, (size_t{is_tensor_argument<Args>} + ... + 0)> result;
+  size_t i = 0;
+  auto take = [&](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) result[i++] = tensor_or_undefined(arg);
+  };
+  (take(args), ...);
+  return result;
+}
+
+inline OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+
+// A bool[N] argument of an op.
+template <class Mask>
+c10::List<bool> list(const Mask& mask) {
+  c10::List<bool> result;
+  for (const bool b : mask) result.push_back(b);
+  return result;
+}
+
+template <class T>
+inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
+
+// Whether output o is requested, from the arguments or attributes of a call. The placeholder for an output that
+// output_mask leaves out is an empty tensor; callers must ignore its batch, gradient and tangent.
+template <class... Values>
+bool computes([[maybe_unused]] size_t o, const Values&... values) {
+  bool result = true;
+  [[maybe_unused]] auto look = [&]<class T>(const T& value) {
+    if constexpr (is_output_mask<T>) result = value[o];
+  };
+  (look(values), ...);
+  return result;
+}
+
+// An op returns a Tensor or a tuple of them; shared code sees an array.
+inline std::array<Tensor, 1> to_array(Tensor t) { return {std::move(t)}; }
+
+template <class... Ts>
+std::array<Tensor, sizeof...(Ts)> to_array(std::tuple<Ts...> tensors) {
+  return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; }, std::move(tensors));
+}
+
+template <class R, size_t N>
+R from_array(std::array<Tensor, N> tensors) {
+  if constexpr (std::is_same_v<R, Tensor>) {
+    return std::move(tensors[0]);
+  } else {
+    return std::apply([](auto&&... t) { return R{std::move(t)...}; }, std::move(tensors));
+  }
+}
+
+template <class R>
+inline constexpr size_t tensor_count = 1;
+template <class... Ts>
+inline constexpr size_t tensor_count<std::tuple<Ts...>> = sizeof...(Ts);
+
+}  // namespace kit
+}  // namespace cppcuda

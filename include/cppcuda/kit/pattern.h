@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace cppcuda::kit {
+
+// For what the compiler reads: in its output the message is an argument of this function.
+constexpr void require(bool condition, const char* message, std::string_view text) {
+  if (!condition) throw std::invalid_argument(std::string(message) + ": " + std::string(text));
+}
+
+// Sizes such as "[B?, N, 8, F]": a number is that size; a letter is any size, but the same wherever it stands, in this
+// pattern and in later ones of a call; a first letter with "?" may be missing. "3S" and "S + I" are sizes made from
+// letters that earlier patterns met; one new letter beside such letters, without a factor, is what is left of the size.
+//
+// A literal is read by the compiler, and one that is no pattern does not compile.
+class Pattern {
+ public:
+  // A number, a letter, or a product of both.
+  struct Term {
+    int64_t factor = 1;
+    char letter = 0;
+  };
+  using Sum = std::span<const Term>;
+
+  consteval Pattern(const char* literal) : Pattern(std::string_view(literal)) {}  // NOLINT: literals convert
+
+  explicit constexpr Pattern(std::string_view text) : text_(text) {
+    const auto accept = [text](bool good) { require(good, "not a pattern of sizes", text); };
+    bool new_dim = true, new_term = true;
+    auto term = [&]() -> Term& {
+      if (new_dim) ++rank_;
+      Dim& dim = dims_.at(rank_ - 1);
+      if (new_dim || new_term) ++dim.terms;
+      new_dim = new_term = false;
+      return dim.sum.at(dim.terms - 1);
+    };
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (c >= 'A' && c <= 'Z') {
+        Term& t = term();
+        accept(t.letter == 0);
+        t.letter = c;
+      } else if (is_digit(c)) {
+        int64_t number = c - '0';
+        while (i + 1 < text.size() && is_digit(text[i + 1])) number = 10 * number + (text[++i] - '0');
+        term().factor = number;
+      } else if (c == '?') {
+        accept(rank_ == 1);
+        optional_ = true;
+      } else if (c == '+') {
+        new_term = true;
+      } else if (c == ',') {
+        new_dim = true;
+      } else {
+        accept(c == '[' || c == ']' || c == ' ');
+      }
+    }
+  }
+
+  constexpr std::string_view text() const { return text_; }
+
+  // With the optional dim.
+  constexpr size_t rank() const { return rank_; }
+
+  constexpr Sum operator[](size_t dim) const { return {dims_[dim].sum.data(), dims_[dim].terms}; }
+
+  // Whether the first dim may be missing.
+  constexpr bool has_optional() const { return optional_; }
+
+ private:
+  struct Dim {
+    std::array<Term, 2> sum;
+    size_t terms = 0;
+  };
+
+  static constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  std::string_view text_;
+  std::array<Dim, 6> dims_;
+  size_t rank_ = 0;
+  bool optional_ = false;
+};
+
+}  // namespace cppcuda::kit

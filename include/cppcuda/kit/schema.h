@@ -1,0 +1,416 @@
+#pragma once
+
+// The declaration of an operator: the schema that torch gets, with a pattern of sizes (pattern.h) after each tensor.
+//
+//   "cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]"
+//
+// All tensors have the dtype and the device of the first one that is not optional, and outputs have them too.
+// "Tensor cy[B, S] like cx" has the dtype of cx instead. An output "Tensor grad(points)" is the gradient of points;
+// torch gets no name for it. If points is an argument, the gradient has its pattern and dtype, unless it says another
+// pattern.
+//
+// The compiler reads declarations; a wrong one does not compile, and the error has the message of `require` in it. This
+// header includes nothing of torch.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "cppcuda/kit/pattern.h"
+
+namespace cppcuda::kit {
+
+template <size_t N>
+struct FixedString {
+  char value[N];
+  consteval FixedString(const char (&text)[N]) { std::copy_n(text, N, value); }
+  constexpr std::string_view view() const { return {value, N - 1}; }
+};
+
+enum class Kind { tensor, optional_tensor, sizes, mask, string, integer, number, optional_number, boolean };
+
+constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kind::optional_tensor; }
+
+// An argument or an output.
+struct Declared {
+  std::string_view type, name, value;  // with the default value, as in "=None"
+  Kind kind = Kind::tensor;
+  Pattern pattern{std::string_view()};
+  std::string_view like_name;
+  size_t like = 0;            // the argument whose dtype this tensor has
+  size_t length = 0;          // of a mask
+  bool is_gradient = false;   // an output of which `name` is what it is the gradient of
+  bool may_be_wider = false;  // may be float32 if `like` has 16 bits
+};
+
+// A list that the compiler fills.
+template <class T, size_t N>
+struct FixedList {
+  std::array<T, N> items{};
+  size_t count = 0;
+
+  constexpr void push_back(const T& item) {
+    require(count < N, "too many arguments or outputs in a schema", "");
+    items[count++] = item;
+  }
+  constexpr size_t size() const { return count; }
+  constexpr auto begin() const { return items.begin(); }
+  constexpr auto end() const { return items.begin() + count; }
+  constexpr auto begin() { return items.begin(); }
+  constexpr auto end() { return items.begin() + count; }
+  constexpr const T& operator[](size_t i) const { return items[i]; }
+  constexpr T& operator[](size_t i) { return items[i]; }
+};
+
+inline constexpr size_t max_arguments = 16;
+
+struct Declaration {
+  struct Requirement {
+    size_t output = 0, argument = 0;  // the output, if requested, reads this optional argument
+  };
+
+  std::string_view name;  // with its namespace
+  FixedList<Declared, max_arguments> arguments;
+  FixedList<Declared, 6> outputs;
+  FixedList<Requirement, 8> requirements;
+  size_t keyword_only = max_arguments;        // the arguments from this one on
+  size_t first = 0;                           // the first tensor that is not optional
+  FixedList<size_t, max_arguments> by_need;   // the tensors, those that are not optional first
+  FixedList<size_t, max_arguments> by_shape;  // the same, each after those that have the letters that it needs
+
+  constexpr size_t find_argument(std::string_view wanted) const {
+    const auto at = std::find_if(arguments.begin(), arguments.end(), [&](const auto& a) { return a.name == wanted; });
+    require(at != arguments.end(), "no argument has this name", wanted);
+    return static_cast<size_t>(at - arguments.begin());
+  }
+
+  constexpr size_t find_gradient(std::string_view of) const {
+    const auto at =
+        std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.is_gradient && o.name == of; });
+    require(at != outputs.end(), "no output is the gradient of this name", of);
+    return static_cast<size_t>(at - outputs.begin());
+  }
+
+  // How many tensors are before an argument.
+  constexpr size_t tensor_index(size_t argument) const {
+    return static_cast<size_t>(std::count_if(arguments.begin(), arguments.begin() + argument,
+                                             [](const auto& a) { return is_tensor(a.kind); }));
+  }
+  constexpr size_t tensor_count() const { return tensor_index(arguments.size()); }
+
+  // The opposite.
+  constexpr size_t tensor_argument(size_t index) const {
+    size_t i = 0;
+    while (tensor_index(i + 1) <= index) ++i;
+    return i;
+  }
+};
+
+namespace schema {
+
+// As string_view::find, which is no constant in g++ 12 with -fsanitize=undefined.
+constexpr size_t find(std::string_view text, std::string_view part) {
+  for (size_t i = 0; i + part.size() <= text.size(); ++i) {
+    if (text.substr(i, part.size()) == part) return i;
+  }
+  return text.npos;
+}
+
+constexpr std::string_view trim(std::string_view s) {
+  while (s.starts_with(' ')) s.remove_prefix(1);
+  while (s.ends_with(' ')) s.remove_suffix(1);
+  return s;
+}
+
+// f(part) of the parts between the commas that are in no brackets.
+template <class F>
+constexpr void split(std::string_view text, F f) {
+  int depth = 0;
+  size_t from = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '[') ++depth;
+    if (text[i] == ')' || text[i] == ']') --depth;
+    require(depth >= 0, "a schema closes a bracket that it has not opened", text);
+    if (text[i] == ',' && depth == 0) {
+      f(trim(text.substr(from, i - from)));
+      from = i + 1;
+    }
+  }
+  require(depth == 0, "a schema does not close a bracket", text);
+  if (!trim(text).empty()) f(trim(text.substr(from)));
+}
+
+constexpr size_t number(std::string_view text) {
+  size_t result = 0;
+  for (const char c : text) {
+    require(c >= '0' && c <= '9', "the length of a list must be a number", text);
+    result = 10 * result + static_cast<size_t>(c - '0');
+  }
+  return result;
+}
+
+constexpr Kind kind_of(std::string_view type) {
+  if (type == "Tensor" || type.starts_with("Tensor(")) return Kind::tensor;
+  if (type == "Tensor?") return Kind::optional_tensor;
+  if (type.starts_with("SymInt[")) return Kind::sizes;
+  if (type.starts_with("bool[")) return Kind::mask;
+  if (type == "str") return Kind::string;
+  if (type == "int") return Kind::integer;
+  if (type == "float") return Kind::number;
+  if (type == "float?") return Kind::optional_number;
+  require(type == "bool", "unknown type in a schema", type);
+  return Kind::boolean;
+}
+
+// "name[pattern] like other", "name=default"; any part may be missing.
+constexpr void parse_name(std::string_view text, Declared& result) {
+  const auto end = std::min({find(text, "["), find(text, "="), find(text, " "), text.size()});
+  result.name = text.substr(0, end);
+  text.remove_prefix(end);
+  if (text.starts_with('[')) {
+    require(is_tensor(result.kind), "only a tensor has a pattern of sizes", text);
+    const auto close = find(text, "]") + 1;
+    result.pattern = Pattern(text.substr(0, close));
+    text.remove_prefix(close);
+  }
+  if (text.starts_with(" like ")) {
+    result.like_name = trim(text.substr(6));
+  } else {
+    require(text.empty() || text.starts_with('='), "a schema has an argument that is not TYPE NAME", text);
+    result.value = text;
+  }
+}
+
+constexpr Declared parse_argument(std::string_view text) {
+  Declared result;
+  const auto space = find(text, " ");
+  require(space != text.npos, "a schema has an argument without a type or without a name", text);
+  result.type = text.substr(0, space);
+  result.kind = kind_of(result.type);
+  if (result.kind == Kind::mask) result.length = number(result.type.substr(5, result.type.size() - 6));
+  parse_name(trim(text.substr(space)), result);
+  require(!result.name.empty(), "a schema has an argument without a name", text);
+  return result;
+}
+
+constexpr Declared parse_output(std::string_view text) {
+  Declared result;
+  result.type = "Tensor";
+  require(text.starts_with(result.type), "an output of a schema must be a Tensor", text);
+  text = text.substr(result.type.size());
+  require(text.empty() || text[0] == ' ' || text[0] == '[', "an output of a schema must be a Tensor", text);
+  if (!text.starts_with(" like ")) text = trim(text);
+  parse_name(text, result);
+  if (result.name.starts_with("grad(") && result.name.ends_with(')')) {
+    result.is_gradient = true;
+    result.name = result.name.substr(5, result.name.size() - 6);
+  }
+  return result;
+}
+
+constexpr Declaration parse(std::string_view text) {
+  Declaration d;
+  const auto open = find(text, "("), arrow = find(text, "->");
+  require(arrow != text.npos, "a schema needs -> and its outputs", text);
+  require(open < arrow, "a schema needs a parenthesis before its arguments", text);
+  d.name = text.substr(0, open);
+  require(find(d.name, "::") != d.name.npos, "the name of an operator needs its namespace", d.name);
+  auto arguments = trim(text.substr(open, arrow - open)), outputs = trim(text.substr(arrow + 2));
+  require(arguments.ends_with(')'), "a schema needs a parenthesis after its arguments", arguments);
+  split(arguments.substr(1, arguments.size() - 2), [&](auto part) {
+    if (part == "*") {
+      d.keyword_only = d.arguments.size();
+    } else {
+      d.arguments.push_back(parse_argument(part));
+    }
+  });
+  if (outputs.starts_with('(')) {
+    require(outputs.ends_with(')'), "a schema needs a parenthesis after its outputs", outputs);
+    outputs = outputs.substr(1, outputs.size() - 2);
+  }
+  split(outputs, [&](auto part) { d.outputs.push_back(parse_output(part)); });
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    const auto name = d.arguments[i].name;
+    const auto is_same = [&](const Declared& other) { return !other.is_gradient && other.name == name; };
+    require(d.find_argument(name) == i && std::none_of(d.outputs.begin(), d.outputs.end(), is_same),
+            "two arguments or outputs have one name", name);
+  }
+  return d;
+}
+
+// The dtypes: of which argument each tensor has that of.
+constexpr void resolve_likes(Declaration& d) {
+  const auto is_required = [](const auto& a) { return a.kind == Kind::tensor; };
+  const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
+  require(first != d.arguments.end(), "a schema needs a Tensor that is not optional", d.name);
+  d.first = static_cast<size_t>(first - d.arguments.begin());
+  for (auto& a : d.arguments) a.like = a.like_name.empty() ? d.first : d.find_argument(a.like_name);
+  for (auto& o : d.outputs) {
+    o.like = o.like_name.empty() ? d.first : d.find_argument(o.like_name);
+    if (o.is_gradient) {
+      for (size_t i = 0; i < d.arguments.size(); ++i) {
+        const Declared& a = d.arguments[i];
+        if (a.name != o.name) continue;
+        if (o.pattern.text().empty()) o.pattern = a.pattern;
+        o.like = i;
+      }
+    }
+    // That argument may be missing; the one whose dtype it must have is not.
+    while (o.like != d.first && !d.arguments[o.like].may_be_wider) o.like = d.arguments[o.like].like;
+    require(d.arguments[o.like].kind == Kind::tensor, "an output has the dtype of an optional tensor", o.name);
+  }
+}
+
+struct Letters {
+  unsigned known = 0;
+  constexpr bool has(const Pattern::Term& t) const { return t.letter == 0 || (known >> (t.letter - 'A') & 1) != 0; }
+
+  // Whether Checker::shape can read the pattern: at most one letter of a sum is new, and it has no factor.
+  constexpr bool solve(const Pattern& pattern) {
+    Letters next = *this;
+    for (size_t i = 0; i < pattern.rank(); ++i) {
+      int unknown = 0;
+      for (const auto& t : pattern[i]) {
+        if (next.has(t)) continue;
+        if (t.factor != 1 || ++unknown > 1) return false;
+        next.known |= 1U << (t.letter - 'A');
+      }
+    }
+    *this = next;
+    return true;
+  }
+};
+
+constexpr void order_checks(Declaration& d) {
+  Letters letters;
+  for (const Kind kind : {Kind::tensor, Kind::optional_tensor}) {
+    FixedList<size_t, max_arguments> left;
+    for (size_t i = 0; i < d.arguments.size(); ++i) {
+      if (d.arguments[i].kind != kind) continue;
+      d.by_need.push_back(i);
+      if (!d.arguments[i].pattern.text().empty()) left.push_back(i);
+    }
+    while (left.size() > 0) {
+      FixedList<size_t, max_arguments> later;
+      for (const size_t i : left) {
+        const bool solved = letters.solve(d.arguments[i].pattern);
+        (solved ? d.by_shape : later).push_back(i);
+      }
+      require(later.size() < left.size(), "a pattern has letters whose sizes no other one says",
+              d.arguments[later[0]].pattern.text());
+      left = later;
+    }
+  }
+  for (const Declared& o : d.outputs) {
+    for (size_t i = 0; i < o.pattern.rank(); ++i) {
+      for (const auto& t : o.pattern[i]) {
+        require(letters.has(t), "an output has a letter whose size no argument says", o.pattern.text());
+      }
+    }
+  }
+}
+
+}  // namespace schema
+
+// Policies of a declaration.
+
+// The arguments may be float32 where `like`, the first tensor if there is none, has 16 bits. What is like them follows.
+template <FixedString... Names>
+struct MayBeWider {
+  static constexpr void apply(Declaration& d) {
+    ((d.arguments[d.find_argument(Names.view())].may_be_wider = true), ...);
+  }
+};
+
+// The gradient of Of, where output_mask requests it, needs these optional arguments.
+template <FixedString Of, FixedString... Names>
+struct GradientReads {
+  static constexpr void apply(Declaration& d) {
+    (d.requirements.push_back({d.find_gradient(Of.view()), d.find_argument(Names.view())}), ...);
+  }
+};
+
+template <class... Policies>
+constexpr Declaration declare(std::string_view text) {
+  Declaration d = schema::parse(text);
+  (Policies::apply(d), ...);
+  schema::resolve_likes(d);
+  schema::order_checks(d);
+  for (const Declared& a : d.arguments) {
+    require(a.kind != Kind::mask || a.length == d.outputs.size(), "output_mask must have an entry for each output",
+            a.type);
+  }
+  return d;
+}
+
+// Whether all patterns start with the same letter, as batching rules want it.
+constexpr bool have_same_first_dim(const Declaration& d) {
+  char letter = 0;
+  auto starts_alike = [&](const Pattern& p) {
+    if (p.rank() == 0 || p[0].size() != 1 || p[0][0].letter == 0 || p[0][0].factor != 1) return false;
+    if (letter == 0) letter = p[0][0].letter;
+    return p[0][0].letter == letter;
+  };
+  const auto has_none = [](const Declared& o) { return o.pattern.text().empty(); };  // its shape is written by hand
+  return std::all_of(d.arguments.begin(), d.arguments.end(),
+                     [&](const auto& a) { return !is_tensor(a.kind) || starts_alike(a.pattern); }) &&
+         std::all_of(d.outputs.begin(), d.outputs.end(),
+                     [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
+}
+
+// A string that the compiler writes, ended by 0.
+template <size_t N>
+struct FixedText {
+  std::array<char, N + 1> value{};
+  size_t size = 0;
+  constexpr void append(std::string_view text) { size = std::copy(text.begin(), text.end(), &value[size]) - &value[0]; }
+};
+
+// What torch gets of a declaration.
+template <size_t N>
+constexpr FixedText<N> torch_schema(const Declaration& d) {
+  FixedText<N> text;
+  text.append(d.name.substr(schema::find(d.name, "::") + 2));
+  text.append("(");
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    const Declared& a = d.arguments[i];
+    if (i > 0) text.append(", ");
+    if (i == d.keyword_only) text.append("*, ");
+    for (const auto part : {a.type, std::string_view(" "), a.name, a.value}) {
+      text.append(part);
+    }
+  }
+  const bool is_one = d.outputs.size() == 1 && (d.outputs[0].is_gradient || d.outputs[0].name.empty());
+  text.append(is_one ? ") -> " : ") -> (");
+  for (size_t i = 0; i < d.outputs.size(); ++i) {
+    const Declared& o = d.outputs[i];
+    text.append(i == 0 ? "" : ", ");
+    text.append(o.type);
+    if (o.is_gradient || o.name.empty()) continue;
+    text.append(" ");
+    text.append(o.name);
+  }
+  if (!is_one) text.append(")");
+  return text;
+}
+
+// kit::Op without what needs torch.
+template <FixedString Text, class... Policies>
+struct Declare {
+  static constexpr Declaration declaration = declare<Policies...>(Text.view());
+
+ private:
+  static constexpr auto name_text = [] {
+    FixedText<declaration.name.size()> text;
+    text.append(declaration.name);
+    return text;
+  }();
+  static constexpr auto schema_text = torch_schema<sizeof(Text.value)>(declaration);
+
+ public:
+  static constexpr const char* name = name_text.value.data();            // with its namespace
+  static constexpr const char* torch_schema = schema_text.value.data();  // without patterns
+};
+
+}  // namespace cppcuda::kit

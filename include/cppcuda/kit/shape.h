@@ -1,0 +1,111 @@
+#pragma once
+
+// What follows from the declaration of an op (schema.h) when it is called: the checks of its arguments, and its outputs
+// before they have memory. All is decided by the compiler but the sizes, dtypes and devices.
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/output.h"
+
+namespace cppcuda::kit {
+
+template <class TheOp, class Type = typename TheOp::Type>
+class Shape;
+
+template <class TheOp, class R, class... Args>
+class Shape<TheOp, R(Args...)> {
+  static constexpr const Declaration& declaration = TheOp::declaration;
+  using Arguments = std::tuple<const std::remove_cvref_t<Args>&...>;
+
+ public:
+  // Throws unless the arguments are as declared. Knows the sizes afterwards. Errors name `op`.
+  static Checker check(const char* op, const Args&... args) {
+    Checker check(op);
+    const Arguments all(args...);
+    for_each<sizeof...(Args)>([&]<size_t I>() {
+      if constexpr (argument<I>.kind == Kind::mask) check.mask<argument<I>.length>(argument<I>.name, std::get<I>(all));
+    });
+    for_each<sizeof...(Args)>([&]<size_t I>() {
+      if constexpr (is_tensor(argument<I>.kind)) {
+        if (const Tensor* t = get(std::get<I>(all))) check.floating(argument<I>.name, *t);
+      }
+    });
+    for_each<declaration.by_need.size()>([&]<size_t N>() { check_kind<declaration.by_need[N]>(check, all); });
+    for_each<declaration.requirements.size()>([&]<size_t N>() {
+      constexpr auto r = declaration.requirements[N];
+      static constexpr const Declared& gradient = declaration.outputs[r.output];
+      if (computes(r.output, args...)) {
+        check.required_by_gradient(argument<r.argument>.name, std::get<r.argument>(all), gradient.name);
+      }
+    });
+    for_each<declaration.by_shape.size()>([&]<size_t N>() {
+      constexpr size_t i = declaration.by_shape[N];
+      if (const Tensor* t = get(std::get<i>(all))) check.shape(argument<i>.name, *t, argument<i>.pattern);
+    });
+    return check;
+  }
+
+  using Outputs = std::conditional_t<std::is_same_v<R, Tensor>, Output, std::array<Output, declaration.outputs.size()>>;
+
+  // Errors name `op`.
+  static Outputs outputs_as(const char* op, const Args&... args) {
+    const Checker checked = check(op, args...);
+    const Arguments all(args...);
+    return [&]<size_t... O>(std::index_sequence<O...>) {
+      return Outputs{output<O>(checked, all, args...)...};
+    }(std::make_index_sequence<declaration.outputs.size()>());
+  }
+
+  // The shape function of an op whose outputs all have patterns of sizes.
+  static Outputs outputs(Args... args) { return outputs_as(TheOp::base_name(), args...); }
+
+ private:
+  template <size_t I>
+  static constexpr const Declared& argument = declaration.arguments[I];
+
+  template <size_t N, class F>
+  static void for_each(F f) {
+    [&]<size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); }(std::make_index_sequence<N>());
+  }
+
+  static const Tensor* get(const Tensor& t) { return &t; }
+  static const Tensor* get(const OptionalTensor& t) { return t ? &*t : nullptr; }
+
+  // Dtype and device.
+  template <size_t I>
+  static void check_kind(const Checker& check, const Arguments& all) {
+    if constexpr (I != declaration.first) {
+      const Tensor* t = get(std::get<I>(all));
+      const Tensor* like = get(std::get<argument<I>.like>(all));
+      if (!t) return;
+      if constexpr (argument<I>.may_be_wider) {
+        if (like) check.same_or_wider_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
+      } else {
+        if (like) check.same_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
+      }
+      check.same_device(argument<I>.name, *t, argument<declaration.first>.name, std::get<declaration.first>(all));
+    }
+  }
+
+  template <size_t O>
+  static Output output(const Checker& checked, const Arguments& all, const Args&... args) {
+    static constexpr const Declared& declared = declaration.outputs[O];
+    static_assert(declared.pattern.rank() > 0 || declared.pattern.text() == "[]",
+                  "an output without a pattern of sizes needs a shape function");
+    const Tensor& like = std::get<declared.like>(all);
+    if (!computes(O, args...)) return left_out(like);
+    return {checked.sizes(declared.pattern), like.options()};
+  }
+};
+
+// The checks alone, for shape functions written by hand.
+template <class TheOp, class... Args>
+Checker checked(const Args&... args) {
+  return Shape<TheOp>::check(TheOp::base_name(), args...);
+}
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,128 @@
+#pragma once
+
+// Batching rules: kernels on the FuncTorchBatched key that make vmap one call of the op, not one
+// per row.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/shape.h"
+
+namespace cppcuda::kit {
+
+// The innermost vmap. The highest level among the arguments is not the same: between vmap, grad and
+// vmap it belongs to a transform that is not running.
+class VmapLevel {
+ public:
+  static VmapLevel current();
+
+  bool is_batched(const Tensor& t) const;
+
+  // The number of rows, from the first batched tensor.
+  c10::SymInt batch_size(at::ArrayRef<Tensor> tensors) const;
+
+  // [B, ...]: the batch moved to the front; a tensor without one gets it at stride 0, not by
+  // copying.
+  Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size) const;
+
+  // The opposite, for a result with the batch in front.
+  Tensor wrap(const Tensor& t) const;
+
+ private:
+  explicit VmapLevel(int64_t level) : level_(level) {}
+  int64_t level_;
+};
+
+template <class TheOp, auto Shape, class Type, int Leading, int... OwnRanks>
+struct VmapRule;
+
+// The last OwnRanks dims of each tensor argument are the op's own. Before them come at most Leading others, the same
+// for all arguments; the batch becomes one more, or is folded into the first of them when there are so many already.
+template <class TheOp, auto Shape, class R, class... Args, int Leading, int... OwnRanks>
+struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
+  static R run(Args... args) {
+    const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+    const auto level = VmapLevel::current();
+    const auto tensors = tensor_arguments(args...);
+    if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
+      return TheOp::call(args...);
+    }
+    Shape(args...);  // errors speak of the sizes that the caller sees
+
+    const c10::SymInt batch = level.batch_size(tensors);
+    const bool fold = leading_dims(tensors) == Leading;
+    c10::SymInt inner = 1;
+    auto unwrap = [&]<class T>(const T& arg) -> T {
+      if constexpr (is_tensor_argument<T>) {
+        Tensor t = tensor_or_undefined(arg);
+        if (!t.defined()) return arg;
+        t = level.unwrap(t, batch);
+        if (fold) {
+          inner = t.sym_size(1);
+          t = t.flatten(0, 1);
+        }
+        return t;
+      } else {
+        return arg;
+      }
+    };
+    auto results = to_array(TheOp::call(unwrap(args)...));
+    for (size_t o = 0; o < results.size(); ++o) {
+      if (!computes(o, args...)) continue;
+      Tensor& t = results[o];
+      if (fold) t = t.unflatten_symint(0, {batch, inner});
+      t = level.wrap(t);
+    }
+    return from_array<R>(std::move(results));
+  }
+
+ private:
+  static int64_t leading_dims(const std::array<Tensor, sizeof...(OwnRanks)>& tensors) {
+    constexpr std::array<int, sizeof...(OwnRanks)> own{OwnRanks...};
+    int64_t leading = -1;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) continue;
+      const int64_t before = tensors[i].dim() - own[i];
+      TORCH_INTERNAL_ASSERT(leading == -1 || leading == before, op_name(TheOp::schema()), ": argument ", i, " has ",
+                            before, " dims before its own ", own[i], ", others have ", leading);
+      leading = before;
+    }
+    return leading;
+  }
+};
+
+template <class TheOp, auto Shape, int Leading, int... OwnRanks>
+using VmapKernel = VmapRule<TheOp, Shape, typename TheOp::Type, Leading, OwnRanks...>;
+
+template <class Op, auto Shape, int Leading, int... OwnRanks>
+auto vmap_leading() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, Leading, OwnRanks...>::run)));
+}
+
+// For ops over rows, [N] or [B, N] of them.
+template <class Op, auto Shape, int... OwnRanks>
+auto vmap_rows() {
+  return vmap_leading<Op, Shape, 2, OwnRanks...>();
+}
+
+// From the declaration: the batch takes the place of the optional first dim, or is folded into the first dim, which all
+// tensors have.
+template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
+auto vmap() {
+  constexpr const Declaration& declaration = TheOp::declaration;
+  static_assert(have_same_first_dim(declaration), "vmap: the patterns of all tensors must start with the same letter");
+  return []<size_t... I>(std::index_sequence<I...>) {
+    constexpr auto own = [](size_t i) {
+      return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
+    };
+    return vmap_leading<TheOp, Shape, 1, own(I)...>();
+  }(std::make_index_sequence<declaration.tensor_count()>());
+}
+
+}  // namespace cppcuda::kit

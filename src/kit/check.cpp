@@ -1,0 +1,163 @@
+#include "cppcuda/kit/check.h"
+
+#include <c10/core/ScalarType.h>
+#include <c10/core/SymBool.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "cppcuda/kit/dtype.h"
+
+namespace cppcuda::kit {
+namespace {
+
+// "[N, 3]", or with the optional dim "[B, N, 3]"
+std::string spell(std::string_view pattern, bool with_optional) {
+  const auto mark = pattern.find("?, ");
+  if (mark == std::string_view::npos) return std::string(pattern);
+  const std::string rest(pattern.substr(mark + 3));
+  return with_optional ? std::string(pattern.substr(0, mark)) + ", " + rest : "[" + rest;
+}
+
+// "float32", as Python spells it.
+std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
+
+}  // namespace
+
+const char* op_name(const c10::FunctionSchema& schema) { return schema.name().c_str() + schema.name().find("::") + 2; }
+
+void check_defined(const char* op, std::string_view argument, const Tensor& t) {
+  TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");
+}
+
+void Checker::floating(std::string_view argument, const Tensor& t) const {
+  check_defined(op_, argument, t);
+  TORCH_CHECK(t.layout() == at::kStrided, op_, ": ", argument, " must be a dense (strided) tensor, got layout ",
+              t.layout());
+  const auto dtype = t.scalar_type();
+  TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || is_16bit(dtype), op_, ": ", argument,
+              " must be of dtype float64, float32, float16 or bfloat16, got ", spell(dtype));
+}
+
+void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+  TORCH_CHECK(t.device() == as.device(), op_, ": ", argument, " must be on ", as.device(), ", the device of ", other,
+              ", got ", t.device());
+}
+
+void Checker::same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+  const auto sizes = t.sym_sizes(), expected = as.sym_sizes();
+  TORCH_CHECK(sizes.size() == expected.size(), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
+              ", got ", sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    TORCH_SYM_CHECK(sizes[i].sym_eq(expected[i]), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
+                    ", got ", sizes);
+  }
+}
+
+void Checker::same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+  TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()),
+              ", the dtype of ", other, ", got ", spell(t.scalar_type()));
+}
+
+void Checker::same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other,
+                                  const Tensor& as) const {
+  if (t.scalar_type() == as.scalar_type() || (is_16bit(as.scalar_type()) && t.scalar_type() == at::kFloat)) return;
+  TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()), ", the dtype of ", other,
+              is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
+}
+
+void Checker::shape(std::string_view argument, const Tensor& t, const Pattern& pattern) {
+  const auto sizes = t.sym_sizes();
+  const auto known = batched_;
+  if (pattern.has_optional()) batched_ = known.value_or(sizes.size() == pattern.rank());
+  const size_t missing = missing_dims(pattern);
+  auto expected = [&] {
+    if (!pattern.has_optional()) return std::string(pattern.text());
+    if (known) return spell(pattern.text(), *known);
+    return spell(pattern.text(), false) + " or " + spell(pattern.text(), true);
+  };
+  TORCH_CHECK(sizes.size() == pattern.rank() - missing, op_, ": ", argument, " must be ", expected(), ", got ", sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto sum = pattern[i + missing];
+    if (const auto* rest = new_letter(sum)) {
+      c10::SymInt left = sizes[i];
+      if (sum.size() > 1) {
+        left = left - value(sum);
+        TORCH_SYM_CHECK(left.sym_ge(0), op_, ": ", argument, " must be ", expected(), spell_letters(sum), ", got ",
+                        sizes);
+      }
+      dims_.push_back({rest->letter, left});
+      continue;
+    }
+    TORCH_SYM_CHECK(sizes[i].sym_eq(value(sum)), op_, ": ", argument, " must be ", expected(), spell_letters(sum),
+                    ", got ", sizes);
+  }
+}
+
+c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
+  c10::SymDimVector result;
+  for (size_t i = missing_dims(pattern); i < pattern.rank(); ++i) {
+    for (const auto& term : pattern[i]) {
+      TORCH_INTERNAL_ASSERT(!term.letter || find(term.letter), "no size is known of ", term.letter);
+    }
+    result.push_back(value(pattern[i]));
+  }
+  return result;
+}
+
+size_t Checker::missing_dims(const Pattern& pattern) const {
+  return pattern.has_optional() && !batched_.value_or(false) ? 1 : 0;
+}
+
+c10::SymInt Checker::value(Pattern::Sum sum) const {
+  c10::SymInt result = 0;
+  for (const auto& term : sum) {
+    if (!term.letter) {
+      result += term.factor;
+    } else if (const Dim* dim = find(term.letter)) {
+      result += term.factor * dim->size;
+    }
+  }
+  return result;
+}
+
+const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
+  const auto at = std::find_if(sum.begin(), sum.end(),
+                               [&](const auto& term) { return term.factor == 1 && term.letter && !find(term.letter); });
+  return at == sum.end() ? nullptr : &*at;
+}
+
+// " with S = 4, I = 3"
+std::string Checker::spell_letters(Pattern::Sum sum) const {
+  std::ostringstream out;
+  const char* before = " with ";
+  for (const auto& t : sum) {
+    if (const Dim* dim = t.letter ? find(t.letter) : nullptr) {
+      out << before << t.letter << " = " << dim->size;
+      before = ", ";
+    }
+  }
+  return out.str();
+}
+
+const Tensor& Checker::required(std::string_view argument, const OptionalTensor& t, const char* when) const {
+  TORCH_CHECK(t.has_value() && t->defined(), op_, ": ", argument, " must be a Tensor ", when, ", got None");
+  return *t;
+}
+
+void Checker::required_by_gradient(std::string_view argument, const OptionalTensor& t, std::string_view of) const {
+  if (t.has_value() && t->defined()) return;
+  required(argument, t, ("when the gradient of " + std::string(of) + " is asked for").c_str());
+}
+
+const Checker::Dim* Checker::find(char letter) const {
+  const auto at = std::find_if(dims_.begin(), dims_.end(), [&](const Dim& d) { return d.letter == letter; });
+  return at == dims_.end() ? nullptr : &*at;
+}
+
+void Checker::check_length(std::string_view argument, size_t came, size_t expected) const {
+  TORCH_CHECK(came == expected, op_, ": ", argument, " must have ", expected, " entries, got ", came);
+}
+
+}  // namespace cppcuda::kit

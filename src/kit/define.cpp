@@ -1,0 +1,27 @@
+#include "cppcuda/kit/define.h"
+
+#include "cppcuda/kit/check.h"
+
+namespace cppcuda::kit {
+
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(*stack, arguments.size());
+  const char* name = op_name(op.schema());
+  const Checker check(name);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!values[i].isTensor()) continue;  // nor None
+    const Tensor& t = values[i].toTensor();
+    check.floating(arguments[i].name().c_str(), t);
+#ifdef CPPCUDA_CUDA
+    TORCH_CHECK(t.is_cpu() || t.is_cuda(), name, ": ", arguments[i].name(), " must be on cpu or cuda, got ",
+                t.device());
+#else
+    TORCH_CHECK(t.is_cpu(), name, ": ", arguments[i].name(), " must be on cpu, got ", t.device(),
+                t.is_cuda() ? ": this cppcuda was built without CUDA; build it again with CPPCUDA_WITH_CUDA=ON" : "");
+#endif
+  }
+  TORCH_CHECK(false, name, ": no kernel for these arguments");
+}
+
+}  // namespace cppcuda::kit

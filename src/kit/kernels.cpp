@@ -1,0 +1,60 @@
+#include "cppcuda/kit/kernels.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <dlfcn.h>
+
+#include <string_view>
+
+#include "cppcuda/kit/memory.h"
+#include "kernel_headers.h"
+
+extern "C" const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE();
+
+namespace cppcuda::kit {
+namespace {
+
+const char* file_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fname : "an unknown file";
+}
+
+Capability capability() {
+  const auto name = at::get_cpu_capability();
+  return name == "AVX512" ? Capability::avx512 : name == "AVX2" ? Capability::avx2 : Capability::base;
+}
+
+void parallel_for(int64_t count, int64_t grain_size, const void* task,
+                  void (*call)(const void* task, int64_t begin, int64_t end)) {
+  at::parallel_for(0, count, grain_size, [&](int64_t begin, int64_t end) { call(task, begin, end); });
+}
+
+// Of the table of another build nothing else may be read.
+bool is_this_build(const KernelTable& table) { return std::string_view(table.headers) == CPPCUDA_KERNEL_HEADERS; }
+
+}  // namespace
+
+void check_kernels() {
+  const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
+  TORCH_CHECK(is_this_build(*table), "cppcuda: ", file_of(reinterpret_cast<const void*>(&check_kernels)),
+              " and the library of its kernels, ", file_of(table),
+              ", come from different builds. Install both from one build, and load no other copy of ",
+              "the kernels before.");
+}
+
+AnyKernel look_up(const char* name) {
+  check_kernels();
+  const AnyKernel kernel = CPPCUDA_KERNEL_TABLE()->find(name);
+  TORCH_INTERNAL_ASSERT(kernel != nullptr, "no kernel ", name);
+  return kernel;
+}
+
+const CpuContext& cpu_context() {
+  static const CpuContext context{
+      .capability = capability(), .cache_bytes = cache_bytes(), .parallel_for = &parallel_for};
+  return context;
+}
+
+bool has_cuda_kernels() { return !is_this_build(*CPPCUDA_KERNEL_TABLE()) || CPPCUDA_KERNEL_TABLE()->has_cuda; }
+
+}  // namespace cppcuda::kit

@@ -1,0 +1,59 @@
+#include "cppcuda/kit/memory.h"
+
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace cppcuda::kit {
+namespace {
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return otherwise;
+  const std::string_view text = value;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0,
+              "cppcuda: the environment variable ", name, " must be a whole number, got '", text, "'");
+  return number;
+}
+
+// The size of the last cache level of one processor. (sysconf may return the sum over all processors of the machine.)
+int64_t last_level_cache_bytes() {
+  int64_t kibibytes = 0;
+  for (int level = 0; level < 5; ++level) {
+    std::ifstream size("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(level) + "/size");
+    if (!(size >> kibibytes)) break;
+  }
+  return kibibytes > 0 ? kibibytes << 10 : int64_t{32} << 20;
+}
+
+}  // namespace
+
+void advise_huge_pages([[maybe_unused]] const Tensor& t) {
+#if defined(__linux__)
+  // glibc maps blocks of this size anew, so their pages are fresh.
+  constexpr size_t least = size_t{32} << 20;
+  static const bool wanted = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
+  // Meta kernels allocate too, by symbolic sizes.
+  if (!wanted || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < least) return;
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  char* const data = static_cast<char*>(t.mutable_data_ptr());
+  const uintptr_t into_page = reinterpret_cast<uintptr_t>(data) % page;
+  // Best effort: on failure the pages are small.
+  madvise(data - into_page, t.nbytes() + into_page, MADV_HUGEPAGE);
+#endif
+}
+
+int64_t cache_bytes() { return from_environment("CPPCUDA_STREAM_BYTES", last_level_cache_bytes()); }
+
+}  // namespace cppcuda::kit

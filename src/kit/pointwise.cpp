@@ -1,0 +1,121 @@
+#include "cppcuda/kit/elementwise/pointwise.h"
+
+#include <ATen/MemoryOverlap.h>
+
+#include <numeric>
+#include <set>
+
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/elementwise/define.h"
+
+namespace cppcuda::kit {
+namespace {
+
+// Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims go from large strides to small ones.
+// The answer is also yes when there are too many partial sums to try, as there may be where strides are not nested.
+bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
+  constexpr int64_t max_distances = 1024;
+  int64_t reach = 0;  // of the dims that follow
+  for (size_t d = 0; d < sizes.size(); ++d) reach += (sizes[d] - 1) * strides[d];
+  std::set<int64_t> distances{distance};
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const int64_t size = sizes[d], stride = strides[d];
+    if (size == 1) continue;
+    reach -= (size - 1) * stride;
+    std::set<int64_t> rests;
+    for (const int64_t from : distances) {
+      const int64_t first = std::max((from - reach) / stride - 1, 1 - size);
+      const int64_t last = std::min((from + reach) / stride + 1, size - 1);
+      if (last - first >= max_distances) return true;
+      for (int64_t k = first; k <= last; ++k) {
+        if (std::abs(from - k * stride) <= reach) rests.insert(from - k * stride);
+      }
+    }
+    if (rests.size() > max_distances) return true;
+    distances = std::move(rests);
+  }
+  return distances.contains(0);
+}
+
+// Whether an element of one is an element of the other. Where that is hard to tell, as for two views of one memory with
+// different strides, the answer is yes.
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto begin = [](const Tensor& t) { return reinterpret_cast<intptr_t>(t.const_data_ptr()); };
+  const auto end = [&](const Tensor& t) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+    return begin(t) + (last + 1) * t.element_size();
+  };
+  if (a.numel() == 0 || begin(a) >= end(b) || begin(b) >= end(a)) return false;
+  const int64_t bytes = begin(b) - begin(a);
+  if (a.strides() != b.strides() || bytes % a.element_size() != 0) return true;
+  std::vector<int64_t> order(a.dim()), sizes, strides;
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t d, int64_t e) { return a.stride(d) > a.stride(e); });
+  for (const int64_t d : order) {
+    sizes.push_back(a.size(d));
+    strides.push_back(a.stride(d));
+  }
+  return reaches(sizes, strides, bytes / a.element_size());
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  return a.const_data_ptr() == b.const_data_ptr() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i) {
+  for (const c10::Argument& a : schema.arguments()) {
+    if (a.type()->kind() == c10::TypeKind::TensorType && i-- == 0) return a;
+  }
+  TORCH_INTERNAL_ASSERT(false, schema, " has fewer tensors");
+}
+
+const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return *std::find_if(arguments.begin(), arguments.end(),
+                       [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
+}
+
+void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
+  const Checker check(op_name(schema));
+  const auto name = [&](size_t i) { return tensor_argument(schema, i).name().c_str(); };
+  const Tensor& first = tensors.begin()->get();
+  check.floating(name(0), first);
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const Tensor& t = tensors.begin()[i];
+    check.floating(name(i), t);
+    check.same_dtype(name(i), t, name(0), first);
+    check.same_device(name(i), t, name(0), first);
+    check.same_shape(name(i), t, name(0), first);
+  }
+}
+
+void check_writable(const c10::FunctionSchema& schema, const Tensor& out) {
+  TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
+              written_argument(schema).name(), " must not have elements that share memory, got strides ",
+              out.sym_strides());
+}
+
+void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& in = inputs.begin()[i];
+    TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", written_argument(schema).name(),
+                " must be ", tensor_argument(schema, i).name(), " itself or share no memory with it, got an overlap");
+  }
+}
+
+void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode) {
+  std::string functional = op_name(schema), arguments;
+  if (functional.back() == '_') functional.pop_back();
+  for (const c10::Argument& a : schema.arguments()) {
+    if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
+  }
+  TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
+              forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
+              written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
+              forward_mode ? "" : ", or this one under torch.no_grad()");
+}
+
+}  // namespace cppcuda::kit

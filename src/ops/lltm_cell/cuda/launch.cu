@@ -1,0 +1,87 @@
+#include "cppcuda/kit/cuda/launch.cuh"
+#include "cppcuda/kit/cuda/width.h"
+#include "cppcuda/kit/kernel_table.h"
+#include "ops/lltm_cell/cuda/kernel.cuh"
+#include "ops/lltm_cell/cuda/launch.h"
+#include "ops/lltm_cell/cuda/small_kernel.cuh"
+
+namespace cppcuda::ops::lltm_cell {
+namespace {
+
+// Values per access: 16 bytes of the wider type, which may be the cell state's.
+template <class T, class C>
+constexpr int wide = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
+
+template <class T>
+bool in_packs(const Matrix<T>& m) {
+  return !m.data || (m.column == 1 && kit::is_aligned16(m.data, {m.rows.batch, m.rows.row}));
+}
+
+// Whether rows of `size` elements start and end on 16-byte boundaries.
+template <class T>
+bool in_packs(const T* rows, int64_t size) {
+  return kit::is_aligned16(rows, {size});
+}
+
+// Whether rows of [hx, input] and of what has their width are whole packs.
+template <class T>
+bool small_packs(const CellSizes& sizes, std::initializer_list<const T*> matrices) {
+  bool packs = sizes.size % kit::wide<T> == 0 && sizes.inputs % kit::wide<T> == 0;
+  for (const T* m : matrices) packs &= kit::is_aligned16(m, {});
+  return packs;
+}
+
+template <class Params>
+CellSizes sizes_of(const Params& p) {
+  return {p.rows, p.inputs, p.size};
+}
+
+template <class T, class C>
+void small_forward(const SmallForwardParams<T, C>& p, kit::CudaStream& stream) {
+  kit::with_width<kit::wide<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
+    kit::launch(small_forward_kernel<n, T, C>, small_forward_launch(sizes_of(p)), stream, p);
+  });
+}
+
+template <class T, class C>
+void forward(const ForwardParams<T, C>& p, kit::CudaStream& stream) {
+  const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
+  kit::with_width<wide<T, C>>(packs, [&](auto n) {
+    const kit::Divisor row_packs = p.size / n;
+    kit::launch(forward_kernel<n, T, C>, kit::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+  });
+}
+
+template <class T, class C>
+void small_backward(const SmallBackwardParams<T, C>& p, kit::CudaStream& stream) {
+  const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.d_input, p.d_weight, p.d_hx});
+  kit::with_width<kit::wide<T>>(packs, [&](auto n) {
+    const auto shape = small_backward_launch(sizes_of(p), sizeof(kit::opmath<T>), n);
+    kit::launch(small_backward_kernel<n, T, C>, shape, stream, p);
+  });
+}
+
+template <class T, class C>
+void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
+  // A row of gates has three parts: each of them must start on a 16-byte boundary.
+  const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
+                     in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
+                     in_packs(p.d_cx, p.size);
+  kit::with_width<wide<T, C>>(packs, [&](auto n) {
+    const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
+                        : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
+                                          : backward_kernel<n, true, true, T, C>;
+    const kit::Divisor row_packs = p.size / n;
+    kit::launch(kernel, kit::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+  });
+}
+
+[[maybe_unused]] const bool added = kit::for_each_dtypes([]<class T, class C>() {
+  kit::add_to_table(&forward<T, C>);
+  kit::add_to_table(&backward<T, C>);
+  kit::add_to_table(&small_forward<T, C>);
+  kit::add_to_table(&small_backward<T, C>);
+});
+
+}  // namespace
+}  // namespace cppcuda::ops::lltm_cell

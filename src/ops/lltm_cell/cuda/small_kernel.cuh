@@ -1,0 +1,182 @@
+#pragma once
+
+// A whole small cell in one kernel each way: where the products are small, launches are what takes time.
+
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/pack.cuh"
+#include "cppcuda/kit/cuda/shared_memory.cuh"
+#include "cppcuda/kit/math/opmath.h"
+#include "ops/lltm_cell/cuda/launch.h"
+#include "ops/lltm_cell/math.h"
+#include "ops/lltm_cell/params.h"
+
+namespace cppcuda::ops::lltm_cell {
+
+// Steps of a sum whose loads are in flight together.
+constexpr int small_unroll = 4;
+
+// Adds x w to the sums of three gates, whose rows of w lie `gate_step` apart. Each of the lanes takes its part.
+template <int N, class T, class A>
+__device__ void add_products(A (&sum)[3], const T* x, const T* w, int size, int gate_step, int lane) {
+#pragma unroll small_unroll
+  for (int k = lane * N; k < size; k += small_lanes * N) {
+    const auto value = kit::load<N>(x + k);
+#pragma unroll
+    for (int g = 0; g < 3; ++g) {
+      const auto weight = kit::load<N>(w + g * gate_step + k);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[g] += kit::widen<A>(value, i) * kit::widen<A>(weight, i);
+    }
+  }
+}
+
+template <int N, class T, class C>
+__global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(SmallForwardParams<T, C> p) {
+  using A = kit::opmath<T>;
+  const int lane = threadIdx.x % small_lanes, width = p.size + p.inputs, elements = p.rows * p.size;
+  const int step = blockDim.x / small_lanes;
+  // All threads of a block make the same number of turns: the shuffles are for whole warps.
+  for (int first = blockIdx.x * step; first < elements; first += gridDim.x * step) {
+    const int element = first + static_cast<int>(threadIdx.x) / small_lanes;
+    const int row = element / p.size, s = element % p.size;
+    A sum[3] = {};
+    if (element < elements) {
+      const T* w = p.weight + s * width;
+      add_products<N>(sum, p.hx + row * p.size, w, p.size, p.size * width, lane);
+      add_products<N>(sum, p.input + row * p.inputs, w + p.size, p.inputs, p.size * width, lane);
+    }
+    for (int offset = small_lanes / 2; offset > 0; offset /= 2) {
+#pragma unroll
+      for (int g = 0; g < 3; ++g) sum[g] += __shfl_xor_sync(~0u, sum[g], offset);
+    }
+    if (element < elements && lane == 0) {
+      // As they are kept for backward, so that it sees what forward saw.
+      T gate[3];
+#pragma unroll
+      for (int g = 0; g < 3; ++g) {
+        gate[g] = static_cast<T>(sum[g] + static_cast<A>(p.bias[g * p.size + s]));
+        p.gates[(row * 3 + g) * p.size + s] = gate[g];
+      }
+      const auto state = cell<A>(static_cast<A>(gate[0]), static_cast<A>(gate[1]), static_cast<A>(gate[2]),
+                                 static_cast<A>(p.cx[element]));
+      p.hy[element] = static_cast<T>(state.hy);
+      p.cy[element] = static_cast<C>(state.cy);
+    }
+  }
+}
+
+// Row r of [hx, input], from column k on.
+template <class T, class C>
+__device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int k) {
+  return k < p.size ? p.hx + r * p.size + k : p.input + r * p.inputs + (k - p.size);
+}
+
+// Gradients of the gates of all rows, in shared memory [rows, 3 size]; that of cx is written once, by one block.
+template <class A, class T, class C>
+__device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* d_gates) {
+  for (int element = threadIdx.x; element < p.rows * p.size; element += blockDim.x) {
+    const int row = element / p.size, s = element % p.size;
+    const int at = row * 3 * p.size + s;
+    const A g0 = static_cast<A>(p.gates[at]), g1 = static_cast<A>(p.gates[at + p.size]),
+            g2 = static_cast<A>(p.gates[at + 2 * p.size]), cx = static_cast<A>(p.cx[element]);
+    const A hy = p.grad_hy ? static_cast<A>(p.grad_hy[element]) : A(0);
+    const A cy = p.grad_cy ? static_cast<A>(p.grad_cy[element]) : A(0);
+    const auto d = !p.grad_cy   ? cell_backward<true, false>(hy, cy, g0, g1, g2, cx)
+                   : !p.grad_hy ? cell_backward<false, true>(hy, cy, g0, g1, g2, cx)
+                                : cell_backward<true, true>(hy, cy, g0, g1, g2, cx);
+    const A of_gate[3] = {d.g0, d.g1, d.g2};
+#pragma unroll
+    for (int g = 0; g < 3; ++g) {
+      const int gate = at + g * p.size;
+      d_gates[gate] = of_gate[g] + (p.grad_gates ? static_cast<A>(p.grad_gates[gate]) : A(0));
+    }
+    if (p.d_cx && blockIdx.x == 0) p.d_cx[element] = static_cast<C>(d.cx);
+  }
+}
+
+// d_weight = d_gates^T [hx, input]: a thread takes N columns of a row.
+template <int N, class A, class T, class C>
+__device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+  const int packs = (p.size + p.inputs) / N;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < 3 * p.size * packs; i += gridDim.x * blockDim.x) {
+    const int j = i / packs, k = i % packs * N;
+    A sum[N] = {};
+#pragma unroll small_unroll
+    for (int r = 0; r < p.rows; ++r) {
+      const auto x = kit::load<N>(concatenated(p, r, k));
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] += d_gates[r * 3 * p.size + j] * kit::widen<A>(x, n);
+    }
+    kit::Pack<T, N> out;
+#pragma unroll
+    for (int n = 0; n < N; ++n) out.value[n] = static_cast<T>(sum[n]);
+    kit::store(p.d_weight + j * packs * N + k, out);
+  }
+}
+
+// [d_hx, d_input] = d_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of such lanes share
+// the sum.
+template <int N, class A, class T, class C>
+__device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+  constexpr int R = 4, lanes = 8;
+  const int lane = threadIdx.x % 32, part = lane / lanes, width = p.size + p.inputs;
+  const int groups = kit::ceil_div(width, lanes * N), tasks = groups * kit::ceil_div(p.rows, R);
+  const int warps = gridDim.x * (blockDim.x / 32);
+  for (int task = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; task < tasks; task += warps) {
+    const int first = task / groups * R, k = (task % groups * lanes + lane % lanes) * N;
+    A sum[R][N] = {};
+    if (k < width) {
+#pragma unroll small_unroll
+      for (int j = part; j < 3 * p.size; j += 32 / lanes) {
+        const auto w = kit::load<N>(p.weight + j * width + k);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          const A d = d_gates[min(first + r, p.rows - 1) * 3 * p.size + j];
+#pragma unroll
+          for (int n = 0; n < N; ++n) sum[r][n] += d * kit::widen<A>(w, n);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        sum[r][n] += __shfl_xor_sync(~0u, sum[r][n], lanes);
+        sum[r][n] += __shfl_xor_sync(~0u, sum[r][n], 2 * lanes);
+      }
+    }
+    T* to = k < p.size ? p.d_hx : p.d_input;
+    if (k >= width || !to) continue;
+    const int columns = k < p.size ? p.size : p.inputs, column = k < p.size ? k : k - p.size;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      if (r != part || first + r >= p.rows) continue;  // each group of lanes writes one row
+      kit::Pack<T, N> out;
+#pragma unroll
+      for (int n = 0; n < N; ++n) out.value[n] = static_cast<T>(sum[r][n]);
+      kit::store(to + (first + r) * columns + column, out);
+    }
+  }
+}
+
+template <class A, class T, class C>
+__device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+  for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < 3 * p.size; j += gridDim.x * blockDim.x) {
+    A sum = 0;
+    for (int r = 0; r < p.rows; ++r) sum += d_gates[r * 3 * p.size + j];
+    p.d_bias[j] = static_cast<T>(sum);
+  }
+}
+
+template <int N, class T, class C>
+__global__ void __launch_bounds__(kit::threads_per_block, 2) small_backward_kernel(SmallBackwardParams<T, C> p) {
+  using A = kit::opmath<T>;
+  A* d_gates = kit::shared_memory<A>();
+  small_gate_gradients(p, d_gates);
+  __syncthreads();
+  if (p.d_weight) small_weight_gradient<N>(p, d_gates);
+  if (p.d_hx || p.d_input) small_input_gradients<N>(p, d_gates);
+  if (p.d_bias) small_bias_gradient(p, d_gates);
+}
+
+}  // namespace cppcuda::ops::lltm_cell

@@ -1,0 +1,29 @@
+#include "ops/lltm_cell/op.h"
+
+#include <cppcuda/ops/lltm_cell.h>
+
+#include "cppcuda/kit/check.h"
+#include "cppcuda/kit/define.h"
+
+namespace cppcuda {
+
+std::tuple<Tensor, Tensor> lltm_cell(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
+                                     const Tensor& cx) {
+  kit::check_defined("lltm_cell", "input", input);
+  kit::check_defined("lltm_cell", "weight", weight);
+  kit::check_defined("lltm_cell", "bias", bias);
+  kit::check_defined("lltm_cell", "hx", hx);
+  kit::check_defined("lltm_cell", "cx", cx);
+  return ops::lltm_cell::Forward::call(input, weight, bias, hx, cx);
+}
+
+namespace ops::lltm_cell {
+
+TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
+  kit::define<Forward>(m);
+  kit::define<Cell>(m);
+  kit::define<Backward>(m);
+}
+
+}  // namespace ops::lltm_cell
+}  // namespace cppcuda

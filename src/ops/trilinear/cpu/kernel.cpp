@@ -1,0 +1,236 @@
+#include "ops/trilinear/cpu/kernel.h"
+
+#include "cppcuda/kit/cpu/vec.h"
+#include "cppcuda/kit/math/opmath.h"
+#include "ops/trilinear/math.h"
+
+namespace cppcuda::ops::trilinear {
+inline namespace CPPCUDA_ISA {
+
+using kit::for_vectors;
+using kit::Vec;
+using kit::write_vectors;
+
+template <class T, class P>
+struct Loops {
+  using A = kit::opmath<T>;
+  using V = Vec<A>;
+
+  template <class Weight, class Params>
+  CPPCUDA_INLINE static Voxel<Weight> voxel_at(const Params& p, int64_t row) {
+    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
+  }
+
+  // Prefetches the features of a later row. Rows are contiguous.
+  CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
+    const int64_t bytes = 8 * features * sizeof(T);
+    const int64_t ahead = bytes > kit::prefetch_bytes ? bytes : kit::prefetch_bytes;
+    kit::prefetch(reinterpret_cast<const char*>(feats) + ahead, bytes);
+  }
+
+  template <bool Stream, class Count>
+  CPPCUDA_INLINE static void write(V v, T* to, Count n) {
+    Stream ? v.stream(to) : v.store(to, n);
+  }
+
+  // One corner per lane, for the 8 F values of a row as one vector.
+  struct Corners {
+    typename V::Mask far[3];
+    CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
+  };
+
+  CPPCUDA_INLINE static void set_corners(int64_t features, Corners* corners) {
+    for (int64_t i = 0; i < 8 * features; i += V::lanes) {
+      for (int64_t at = i; at < i + V::lanes; ++at) {
+        for (int d = 0; d < 3; ++d) {
+          corners[i / V::lanes].far[d].lanes[at - i] = is_far(static_cast<int>(at / features), d) ? -1 : 0;
+        }
+      }
+    }
+  }
+
+  // Several corners of a row in one register, which differ along the last axes only.
+  template <int count>
+  struct Together {
+    int first;
+    const typename V::Mask* far;
+    CPPCUDA_INLINE friend auto is_far(const Together& c, int d) {
+      const bool lanes_differ = count >> (2 - d) > 1;
+      if (lanes_differ) return c.far[d];
+      return typename V::Mask{typename V::Ints{} - (is_far(c.first, d) ? 1 : 0)};
+    }
+  };
+
+  // Fast path: `count` corners of a row fit into one register.
+  template <int count>
+  CPPCUDA_FLATTEN static void forward_few(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features;
+    typename V::Mask far[3];
+    typename V::Ints later[3];  // the lane that has the feature of this one, count / 2, count / 4, ... corners later
+    for (int lane = 0; lane < V::lanes; ++lane) {
+      for (int d = 0; d < 3; ++d) {
+        far[d].lanes[lane] = is_far(static_cast<int>(lane / features), d) ? -1 : 0;
+        later[d][lane] = (lane + features * (count >> (d + 1))) % V::lanes;
+      }
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      prefetch(feats, features);
+      V sum = 0;
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; c += count) {
+        sum += voxel.weight(Together<count>{c, far}) * V::load(feats + c * features, count * features);
+      }
+      if constexpr (count > 1) {
+#pragma GCC unroll 3
+        for (int d = 0; count >> d > 1; ++d) sum += sum.permuted(later[d]);
+      }
+      sum.store(p.out + row * features, features);
+    }
+  }
+
+  // Unit: features lie next to each other.
+  template <bool Unit, bool Stream>
+  CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, corner = p.feats_corner;
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<A>(p, row);
+      V weight[8];
+      for (int c = 0; c < 8; ++c) weight[c] = voxel.weight(c);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      if (Unit) prefetch(feats, features);
+      T* out = p.out + row * features;
+      write_vectors<V, Stream>(out, features, [&](int64_t f, auto n) {
+        V sum = 0;
+        for (int c = 0; c < 8; ++c) {
+          const T* from = feats + c * corner;
+          sum += weight[c] * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+        }
+        return sum;
+      });
+    }
+  }
+
+  template <bool Unit, bool Stream, bool Feats, bool Points>
+  CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, corner = p.feats_corner;
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<A>(p, row);
+      V weight[8], dot[8];
+      for (int c = 0; c < 8; ++c) {
+        weight[c] = voxel.weight(c);
+        dot[c] = 0;
+      }
+      const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
+      const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      if (Unit && Points) prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * 8 * features;
+      for_vectors<V>(features, [&](int64_t f, auto n) {
+        const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad_feature, p.grad_feature, n);
+        for (int c = 0; c < 8; ++c) {
+          if (Feats) write<Stream>(weight[c] * g, grad_feats + c * features + f, n);
+          if (!Points) continue;
+          const T* from = feats + c * corner;
+          dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+        }
+      });
+      if (!Points) continue;
+      V by_coordinate[3];
+#pragma GCC unroll 3
+      for (int d = 0; d < 3; ++d) {
+        by_coordinate[d] = 0;
+        for (int c = 0; c < 8; ++c) by_coordinate[d] += V(voxel.slope(c, d)) * dot[c];
+      }
+      write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  // Fast path for fewer features than lanes: the 8 F values of a row are contiguous and treated as one vector.
+  template <bool Stream, bool Feats>
+  CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, values = 8 * features;
+    Corners corners[8];
+    set_corners(features, corners);
+    typename V::Ints feature_of[8];
+    for (int64_t i = 0; i < values; i += V::lanes) {
+      for (int64_t at = i; at < i + V::lanes; ++at) {
+        // Where there is no value, a lane of the gradient that is 0.
+        feature_of[i / V::lanes][at - i] = at < values ? at % features : features;
+      }
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
+      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * values;
+      V by_coordinate[3] = {0, 0, 0};
+      for_vectors<V>(values, [&](int64_t i, auto n) {
+        const Corners& c = corners[i / V::lanes];
+        const V g = grad.permuted(feature_of[i / V::lanes]);
+        if (Feats) write<Stream>(voxel.weight(c) * g, grad_feats + i, n);
+        const V dot = g * V::load(feats + i, n);
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+      });
+      write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  CPPCUDA_INLINE static void write_sums(const V* by_coordinate, P* to) {
+    A sums[3];
+    V::sums(by_coordinate, std::integral_constant<int, 3>(), sums);
+    for (int d = 0; d < 3; ++d) to[d] = static_cast<P>(sums[d]);
+  }
+};
+
+}  // namespace CPPCUDA_ISA
+
+template <class Isa, class T, class P>
+void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+  using L = Loops<T, P>;
+  const bool unit = p.feats_feature == 1;
+  const auto few = [&]<int count>() {
+    if constexpr (count < L::V::lanes || (count == 8 && L::V::lanes == 8)) {
+      if (unit && count * p.features <= L::V::lanes && p.feats_corner == p.features) {
+        L::template forward_few<count>(p, begin, end);
+        return true;
+      }
+    }
+    return false;
+  };
+  if (few.template operator()<8>() || few.template operator()<4>() || few.template operator()<2>()) return;
+  const auto loop = stream && unit ? L::template forward<true, true>
+                    : unit         ? L::template forward<true, false>
+                                   : L::template forward<false, false>;
+  loop(p, begin, end);
+}
+
+template <class Isa, class T, class P>
+void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+  using L = Loops<T, P>;
+  const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
+  const bool packed = unit && p.grad_points && p.features < L::V::lanes && p.feats_corner == p.features;
+  stream &= unit && L::V::can_stream(p.grad_feats, packed ? 8 * p.features : p.features);
+  auto of_outputs = [&]<bool Unit, bool Stream>() {
+    const auto loop = !p.grad_points  ? L::template backward<Unit, Stream, true, false>
+                      : !p.grad_feats ? L::template backward<Unit, false, false, true>
+                                      : L::template backward<Unit, Stream, true, true>;
+    const auto packed_loop =
+        p.grad_feats ? L::template backward_packed<Stream, true> : L::template backward_packed<false, false>;
+    (packed ? packed_loop : loop)(p, begin, end);
+  };
+  stream ? of_outputs.template operator()<true, true>()
+  : unit ? of_outputs.template operator()<true, false>()
+         : of_outputs.template operator()<false, false>();
+}
+
+template struct RowKernel<kit::Isa, double, double>;
+template struct RowKernel<kit::Isa, float, float>;
+template struct RowKernel<kit::Isa, c10::Half, c10::Half>;
+template struct RowKernel<kit::Isa, c10::Half, float>;
+template struct RowKernel<kit::Isa, c10::BFloat16, c10::BFloat16>;
+template struct RowKernel<kit::Isa, c10::BFloat16, float>;
+
+}  // namespace cppcuda::ops::trilinear

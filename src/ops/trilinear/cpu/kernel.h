@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cppcuda/kit/cpu/isa.h"
+#include "ops/trilinear/params.h"
+
+namespace cppcuda::ops::trilinear {
+
+// Rows begin .. end - 1. stream: write past the caches.
+template <class Isa, class T, class P>
+struct RowKernel {
+  static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream);
+  static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream);
+};
+
+}  // namespace cppcuda::ops::trilinear

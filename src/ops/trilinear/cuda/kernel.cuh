@@ -1,0 +1,107 @@
+#pragma once
+
+// Neighbouring threads share a row and step over its features, N at a time. Right for any strides, and fast for long
+// rows; short and odd ones have kernels of their own (staged_kernel.cuh, row_kernel.cuh).
+
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/pack.cuh"
+#include "cppcuda/kit/math/opmath.h"
+#include "ops/trilinear/math.h"
+#include "ops/trilinear/params.h"
+
+namespace cppcuda::ops::trilinear {
+
+template <class A, class P>
+__device__ Voxel<A> voxel_at(const P* point, int64_t step) {
+  return Voxel<A>(point[0], point[step], point[2 * step]);
+}
+
+// All eight before any of them is used, to have as much as possible in flight.
+template <int N, class T>
+__device__ void load_corners(kit::Pack<T, N> (&corner)[8], const T* feats, int64_t corner_step, int64_t f,
+                             int64_t feature_step) {
+#pragma unroll
+  for (int c = 0; c < 8; ++c) corner[c] = kit::load_strided<N>(feats + c * corner_step, f, feature_step);
+}
+
+template <int N, class T, class P>
+__global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(ForwardParams<T, P> p, int lane_bits) {
+  using A = kit::opmath<T>;
+  const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);
+  const int64_t rows_per_block = blockDim.x >> lane_bits;
+  for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
+       row += gridDim.x * rows_per_block) {
+    const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
+      kit::Pack<T, N> corner[8];
+      load_corners(corner, feats, p.feats_corner, f, p.feats_feature);
+      // In each step, so that the corners of the first do not wait for it.
+      const auto voxel = voxel_at<A>(point, p.points_coordinate);
+      kit::Pack<T, N> out;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        A sum = 0;
+#pragma unroll
+        for (int c = 0; c < 8; ++c) sum += voxel.weight(c) * kit::widen<A>(corner[c], i);
+        out.value[i] = static_cast<T>(sum);
+      }
+      kit::store(p.out + row * p.features + f, out);
+    }
+  }
+}
+
+// Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed
+// order: per thread, then across the lanes of a row.
+template <int N, bool FEATS, bool POINTS, class T, class P>
+__global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 2 : 3)
+    backward_kernel(BackwardParams<T, P> p, int lane_bits) {
+  using A = kit::opmath<T>;
+  const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);
+  const int64_t rows_per_block = blockDim.x >> lane_bits;
+  const unsigned row_lanes = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 - lane);
+  for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
+       row += gridDim.x * rows_per_block) {
+    const T* grad_row = p.grad + p.grad_rows.offset(p.rows, row);
+    const T* feats = POINTS ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    A by_coordinate[3] = {};
+    for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
+      const auto grad = kit::load_strided<N>(grad_row, f, p.grad_feature);
+      kit::Pack<T, N> corner[8];
+      if constexpr (POINTS) load_corners(corner, feats, p.feats_corner, f, p.feats_feature);
+      const auto voxel = voxel_at<A>(point, p.points_coordinate);
+      if constexpr (POINTS) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          A dot = 0;
+#pragma unroll
+          for (int i = 0; i < N; ++i) dot += kit::widen<A>(grad, i) * kit::widen<A>(corner[c], i);
+#pragma unroll
+          for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+        }
+      }
+      if constexpr (FEATS) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          kit::Pack<T, N> out;
+#pragma unroll
+          for (int i = 0; i < N; ++i) out.value[i] = static_cast<T>(voxel.weight(c) * kit::widen<A>(grad, i));
+          kit::store(p.grad_feats + (row * 8 + c) * p.features + f, out);
+        }
+      }
+    }
+    if constexpr (POINTS) {
+      for (int offset = lanes / 2; offset > 0; offset /= 2) {
+#pragma unroll
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += __shfl_xor_sync(row_lanes, by_coordinate[d], offset);
+      }
+      if (lane == 0) {
+#pragma unroll
+        for (int d = 0; d < 3; ++d) p.grad_points[row * 3 + d] = static_cast<P>(by_coordinate[d]);
+      }
+    }
+  }
+}
+
+}  // namespace cppcuda::ops::trilinear

@@ -1,0 +1,119 @@
+#pragma once
+
+// How the rows of a call are laid over a grid: a pure function of the sizes and of what the memory allows.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "cppcuda/kit/cuda/banks.h"
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/math/divide.h"
+
+namespace cppcuda::ops::trilinear {
+
+// Rows that a block stages through shared memory.
+struct Tile {
+  int rows = 0;
+  kit::Divisor row_chunks;  // pieces of 16 bytes in a row of feats
+  kit::Divisor row_packs;   // accesses of `width` values in a row of the output
+  int row_step = 0;         // how far rows lie apart in shared memory, in such pieces
+};
+
+// How the threads of a warp come to their rows.
+enum class Access {
+  whole,   // a thread takes rows of its own
+  staged,  // through shared memory
+  direct,  // each value from global memory
+};
+
+struct RowLaunch {
+  Access access;
+  kit::LaunchShape shape;
+  int width = 1;      // values per access
+  int lane_bits = 0;  // 1 << lane_bits threads share one row, one warp at most
+  Tile tile = {};
+};
+
+// A row of feats in pieces of 16 bytes: 8 * features elements always are a whole number of them.
+inline int64_t row_chunks(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
+
+// Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes
+// wide.
+constexpr int staged_width(int64_t element_bytes) { return element_bytes == 2 ? 2 : 1; }
+
+// The numbers of features for which there are kernels of whole rows.
+using WholeFeatures = std::integer_sequence<int, 1, 2, 3, 4, 8>;
+
+// Whether a thread can take a whole row of feats, of which it has up to 128 bytes in flight.
+constexpr bool is_whole(int64_t features, int64_t element_bytes) {
+  const auto is_one_of = [features]<int... N>(std::integer_sequence<int, N...>) { return ((features == N) || ...); };
+  return is_one_of(WholeFeatures{}) && 8 * features * element_bytes <= 128;
+}
+
+// And how many, so that it has four chunks of 16 bytes in flight at least.
+constexpr int rows_per_thread(int row_chunks) { return row_chunks < 4 ? (3 + row_chunks) / row_chunks : 1; }
+
+// Threads that share a row read `together` bytes of a corner: rows start so far apart that the rows of a warp are in
+// different banks.
+constexpr int row_step(int chunks, int together) {
+  const int unit = together < 128 && together > 16 ? together / 16 : 1;
+  return ((chunks + unit - 1) / unit | 1) * unit;
+}
+
+inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_bytes) {
+  constexpr int warps = kit::threads_per_block / 32;
+  const int chunks = static_cast<int>(row_chunks(features, element_bytes)), warp_rows = 32 * rows_per_thread(chunks);
+  RowLaunch launch{.access = Access::whole, .shape = kit::stride_launch(rows, warps * warp_rows)};
+  launch.shape.shared_bytes = static_cast<unsigned>(warps * kit::padded(warp_rows * chunks, 16) * 16);
+  return launch;
+}
+
+// Chunks of a tile, and of a row of it beyond the row's size.
+inline constexpr int64_t most_chunks = (40 << 10) / 16, most_apart = 8;
+
+inline bool is_staged(int64_t features, int64_t element_bytes) {
+  return features <= most_chunks && row_chunks(features, element_bytes) + most_apart <= most_chunks;
+}
+
+inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
+  // Four chunks for each thread, but a row for each warp.
+  constexpr int64_t wanted_chunks = 4 * kit::threads_per_block, wanted_rows = kit::threads_per_block / 32;
+  const int chunks = static_cast<int>(row_chunks(features, element_bytes));
+  const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
+  const int64_t staged = std::min(std::max(wanted_chunks / chunks, wanted_rows), most_chunks / (chunks + most_apart));
+  int lane_bits = 2;
+  while (lane_bits < 5 && staged << (lane_bits + 1) <= kit::threads_per_block) ++lane_bits;
+  const Tile tile{static_cast<int>(staged), chunks, features / width,
+                  row_step(chunks, static_cast<int>(width * element_bytes) << lane_bits)};
+  RowLaunch launch{.access = Access::staged,
+                   .shape = kit::stride_launch(rows, staged),
+                   .width = width,
+                   .lane_bits = lane_bits,
+                   .tile = tile};
+  launch.shape.shared_bytes = static_cast<unsigned>(staged * tile.row_step * 16);
+  return launch;
+}
+
+inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
+  int lane_bits = 0;
+  while (lane_bits < 5 && width << lane_bits < features) ++lane_bits;
+  return {.access = Access::direct,
+          .shape = kit::stride_launch(rows, kit::threads_per_block >> lane_bits),
+          .width = width,
+          .lane_bits = lane_bits};
+}
+
+// packs: whether rows can be read in accesses of 16 bytes. dense: whether all rows are one piece of memory that starts
+// on a boundary of 16 bytes.
+inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense) {
+  const int wide = static_cast<int>(16 / element_bytes);
+  const bool has_packs = packs && features % wide == 0;
+  // With one pack per corner the threads of a warp would each read from a cache line of its own.
+  const bool long_rows = has_packs && features >= 2 * wide;
+  if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
+  if (dense && !long_rows && is_staged(features, element_bytes)) return staged_launch(rows, features, element_bytes);
+  return direct_launch(rows, features, has_packs ? wide : 1);
+}
+
+}  // namespace cppcuda::ops::trilinear

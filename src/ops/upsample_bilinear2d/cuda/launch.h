@@ -1,0 +1,234 @@
+#pragma once
+
+// How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+
+#include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/math/divide.h"
+#include "cppcuda/kit/math/host_device.h"
+#include "ops/upsample_bilinear2d/math.h"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+// Planes that a thread computes, where they are not channels_last: what it takes to find a row serves all of them. With
+// more, registers run out.
+constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 8 ? 8 : 4; }
+
+// Columns of the output's gradient that a thread reads at once.
+constexpr int columns_together = 4;
+
+// The target in parts, each some rows of a strip, for a thread. A strip is one access wide: columns of a plane, or, in
+// channels_last, channels of a column.
+struct Parts {
+  int64_t count;
+  kit::Divisor strips;    // of a row
+  kit::Divisor segments;  // of a strip
+  int64_t segment_rows;   // the last segment may have fewer
+  kit::Divisor channels;  // planes of an image; in channels_last strips of a column
+
+  struct Part {
+    int64_t image;  // or, but in channels_last, group of planes
+    int64_t row, strip;
+  };
+
+  // Neighbours lie next to each other in a row.
+  CPPCUDA_HOST_DEVICE Part operator[](int64_t index) const {
+    const auto [rest, strip] = strips.divide(index);
+    const auto [image, segment] = segments.divide(rest);
+    return {image, segment * segment_rows, strip};
+  }
+};
+
+struct ImageLaunch {
+  kit::LaunchShape shape;
+  Parts parts;
+  int width;   // values per access
+  int planes;  // that a thread computes
+};
+
+struct ImageSizes {
+  int64_t batch, channels, height, width;
+};
+
+// Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
+constexpr int64_t most_rows = 64;
+
+// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread
+// may compute several.
+inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
+                                bool planes) {
+  // Half of what a large device holds.
+  constexpr int64_t enough_parts = 1 << 17;
+  const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
+  const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
+  const auto launch_of = [&](int64_t planes, int64_t rows) {
+    const int64_t images = channels_last ? target.batch : kit::ceil_div(target.batch * target.channels, planes);
+    const int64_t segments = kit::ceil_div(target.height, rows);
+    const Parts parts{images * segments * (row / width), row / width, segments, rows,
+                      channels_last ? target.channels / width : target.channels};
+    return ImageLaunch{kit::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
+  };
+  int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
+  if (2 * target.batch * target.channels < together || launch_of(together, 1).parts.count < enough_parts) together = 1;
+  int64_t rows = std::min(most_rows, target.height);
+  while (rows > 1 && launch_of(together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
+  return launch_of(together, rows);
+}
+
+constexpr int tile_threads = 128;
+
+// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are
+// 16 bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward,
+// which reads more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
+template <class A>
+inline constexpr int tile_columns = 16 / sizeof(A);
+
+template <class A>
+constexpr int tile_planes(int columns, int64_t element_bytes) {
+  return columns > 1 ? tile_columns<A> : static_cast<int>(16 / element_bytes);
+}
+
+// The columns of the input that columns of the output read, and the reverse.
+template <class A>
+CPPCUDA_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
+  return {x.tap(outputs.first).lower, x.tap(outputs.last - 1).upper + 1};
+}
+template <class A>
+CPPCUDA_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int>& inputs) {
+  return {x.outputs_of(inputs.first).first, x.outputs_of(inputs.last - 1).last};
+}
+
+// The same range, extended to whole packs.
+CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
+  return {columns.first / pack * pack, kit::round_up(columns.last, pack)};
+}
+
+// XOR swizzle: the place of column x of a row in shared memory. Columns a multiple of 128 bytes apart would hit the
+// same bank, so each block of 128 bytes is permuted by its index.
+struct Banks {
+  int shift, mask;
+  CPPCUDA_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
+};
+
+// step: the distance of the columns that neighbouring threads read at once. pack: the columns that they write at once.
+inline Banks banks_of(int step, int pack, int column_bytes) {
+  const int block = 128 / column_bytes, power = std::max(step & -step, pack);
+  const auto log2 = [](int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; };
+  return {std::max(log2(block), log2(power)), std::min(block, power) - 1};
+}
+
+// A block computes a tile: some rows of some strips of some groups of planes.
+struct Tiles {
+  kit::LaunchShape shape;
+  Parts parts;  // the tiles: of blocks of groups, for images, and of blocks of strips, for strips
+  int64_t all_groups;
+  int all_strips;      // of a row
+  int width;           // columns of a strip
+  bool packs;          // whether the source is read in packs
+  int groups, strips;  // of a tile
+  int pitch;           // of a group's row in shared memory, in columns
+  Banks banks;         // where these are
+  int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
+
+  // A thread's part. Threads past the end get the last part, and do not store it.
+  struct Place {
+    Parts::Part part;
+    bool exists;
+  };
+  CPPCUDA_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
+    const int64_t image = tile.image * groups + group, of_row = tile.strip * strips + strip;
+    const bool exists = group < groups && image < all_groups && of_row < all_strips;
+    return {{image < all_groups ? image : all_groups - 1, tile.row, of_row < all_strips ? of_row : all_strips - 1},
+            exists};
+  }
+
+  CPPCUDA_HOST_DEVICE Range<int> columns(const Parts::Part& tile) const {
+    const int begin = static_cast<int>(tile.strip) * strips, end = begin + strips;
+    return {begin * width, (end < all_strips ? end : all_strips) * width};
+  }
+};
+
+// Whether every column of the output is inside the input. A scale that was given can lead outside.
+template <class A>
+bool ends_inside(const Axis<A>& x) {
+  return x.source(x.out - 1) < static_cast<A>(x.in);
+}
+
+// Whether at most columns_together columns of the output read a column of the input: they are half a column apart or
+// more.
+template <class A>
+bool has_few_readers(const Axis<A>& x) {
+  return x.scale >= A(0.5) && ends_inside(x);
+}
+
+// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns
+// nothing if a tile would be too small or too wide, or if there would be too few tiles.
+template <class A>
+std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
+                                 bool backward) {
+  // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
+  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp
+  // writes to at most two places of each plane. None of them was measured.
+  constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20, enough_packs = 16;
+  if (std::max(x.in, x.out) > most_columns || (backward && !ends_inside(x))) return std::nullopt;
+  // Columns of the source, and how many of them go to one of the target.
+  const int64_t source_width = backward ? x.out : x.in;
+  const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
+  // Forward would read columns that nothing needs, backward sum more of them than it reads.
+  if (ratio > (backward ? 16 : 2)) return std::nullopt;
+  const bool few_columns = !backward || has_few_readers(x);
+  packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= enough_packs * tile_columns<A>;
+  const int width = packs ? tile_columns<A> : backward ? 1 : 2, planes = tile_planes<A>(width, element_bytes);
+  if (target.width % width != 0) return std::nullopt;
+  const int64_t all_planes = target.batch * target.channels;
+  if (target.width == 0 || 2 * all_planes < planes) return std::nullopt;
+  const int64_t all_strips = target.width / width, all_groups = kit::ceil_div(all_planes, int64_t{planes});
+  const int64_t column_bytes = planes * element_bytes;
+  const auto pitch_of = [&](int64_t strips) {
+    // With a column on both sides, what rounding may add, and whole packs at both ends.
+    const double columns =
+        static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
+    const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
+    // Half a block more, for two groups in one access.
+    const int block = 128 / static_cast<int>(column_bytes);
+    return kit::round_up(most, block) + block / 2;
+  };
+  int64_t most_strips = tile_threads;
+  while (pitch_of(std::min(most_strips, all_strips)) * column_bytes > most_bytes) most_strips /= 2;
+  // A multiple of the threads whose packs shared memory gives together: they then are of one group.
+  const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, most_strips)), int64_t{8});
+  const int64_t row_tiles = kit::ceil_div(all_strips, strips);
+  const int pitch = pitch_of(strips);
+  const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
+  if (groups * strips < tile_threads / 4) return std::nullopt;
+  const auto parts_of = [&](int64_t rows) {
+    const int64_t segments = kit::ceil_div(target.height, rows);
+    return Parts{kit::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
+  };
+  int64_t rows = std::min(most_rows, target.height);
+  while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
+  const Parts parts = parts_of(rows);
+  if (parts.count < enough_tiles / 2) return std::nullopt;
+  const int step = std::max(1, static_cast<int>(std::lround(width * ratio)));
+  kit::LaunchShape shape = kit::stride_launch(parts.count, 1);
+  shape.threads = static_cast<unsigned>(kit::round_up(groups * strips, int64_t{32}));
+  shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
+  return Tiles{shape,
+               parts,
+               all_groups,
+               static_cast<int>(all_strips),
+               width,
+               packs,
+               static_cast<int>(groups),
+               static_cast<int>(strips),
+               pitch,
+               banks_of(step, packs ? static_cast<int>(16 / element_bytes) : 1, static_cast<int>(column_bytes)),
+               few_columns ? columns_together : 2 * columns_together};
+}
+
+}  // namespace cppcuda::ops::upsample_bilinear2d

@@ -1,0 +1,196 @@
+#pragma once
+
+// Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of
+// each. Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and
+// to find it takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than
+// with values.
+
+#include "cppcuda/kit/cuda/shared_memory.cuh"
+#include "ops/upsample_bilinear2d/cuda/kernel.cuh"
+
+namespace cppcuda::ops::upsample_bilinear2d {
+
+// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads
+// of a block call load() together.
+template <int N, int K, class T>
+struct TileRow {
+  static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
+  using Column = kit::Pack<T, K>;
+
+  Column* columns;  // of the thread's planes
+  int window_first, window_size;
+  int strip, strips;
+  Banks banks;
+
+  __device__ TileRow(const Tiles& tiles, const Range<int>& window, int group, int strip)
+      : columns(kit::shared_memory<Column>() + min(group, tiles.groups - 1) * tiles.pitch),
+        window_first(window.first),
+        window_size(group < tiles.groups ? window.last - window.first : 0),
+        strip(strip),
+        strips(tiles.strips),
+        banks(tiles.banks) {}
+
+  __device__ const Column* operator[](int x) const { return columns + banks(x - window_first); }
+
+  // source: at the window's first column. ahead: the offset of a row that is needed later.
+  __device__ void load(const T* const (&source)[K], int64_t ahead) const {
+    // A row may start within a line: then its end is in one more.
+    constexpr int line = 128 / sizeof(T);
+    for (int x = strip * line; window_size > 0 && x < window_size + line - 1; x += strips * line) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
+    }
+    __syncthreads();  // all have used the row before
+    for (int x = strip * N; x < window_size; x += strips * N) {
+      kit::Pack<T, N> values[K];
+#pragma unroll
+      for (int k = 0; k < K; ++k) values[k] = kit::load<N>(source[k] + x);
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        Column column;
+#pragma unroll
+        for (int k = 0; k < K; ++k) column.value[k] = values[k].value[n];
+        columns[banks(x + n)] = column;
+      }
+    }
+    __syncthreads();
+  }
+};
+
+// As Interpolated, of C columns.
+template <int N, int C, int K, class T>
+struct TileInterpolated {
+  using Row = TileRow<N, K, T>;
+  using A = kit::opmath<T>;
+  static constexpr int rows_ahead = Row::rows_ahead;
+
+  Row row;
+  const typename Row::Column *lower[C], *upper[C];
+  A lower_weight[C], upper_weight[C];
+
+  __device__ TileInterpolated(const Row& row, const Axis<A, int>& x, int column) : row(row) {
+#pragma unroll
+    for (int n = 0; n < C; ++n) {
+      const auto tap = x.tap(column + n);
+      lower[n] = row[tap.lower];
+      upper[n] = row[tap.upper];
+      lower_weight[n] = tap.lower_weight;
+      upper_weight[n] = tap.upper_weight;
+    }
+  }
+
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][C]) const {
+    row.load(source, ahead);
+#pragma unroll
+    for (int n = 0; n < C; ++n) {
+      const auto left = *lower[n], right = *upper[n];
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        to[k][n] = interpolate(kit::widen<A>(left, k), kit::widen<A>(right, k), lower_weight[n], upper_weight[n]);
+      }
+    }
+  }
+};
+
+// As Gathered, of C columns.
+template <int N, int C, int K, class T>
+struct TileGathered {
+  using Row = TileRow<N, K, T>;
+  using A = kit::opmath<T>;
+  static constexpr int rows_ahead = Row::rows_ahead;
+  static constexpr int most_together = C > 1 ? columns_together : 2 * columns_together;
+
+  Row row;
+  const Axis<A, int>& x_axis;
+  int column, together;
+  Range<int> rest[C];  // what is not among those together
+  const typename Row::Column* at[C][most_together];
+  A weight[C][most_together];
+
+  // zero: a column of -0, the placeholder for columns that are not read. Its weight is 0, so it adds -0.
+  __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, int together,
+                          const typename Row::Column* zero)
+      : row(row), x_axis(x_axis), column(column), together(together) {
+#pragma unroll
+    for (int n = 0; n < C; ++n) {
+      const auto outputs = x_axis.outputs_of(column + n);
+      rest[n] = {outputs.first + together, outputs.last};
+#pragma unroll
+      for (int j = 0; j < most_together; ++j) {
+        const int x = outputs.first + j;
+        const bool counts = x < outputs.last;
+        at[n][j] = counts ? row[x] : zero;
+        weight[n][j] = counts ? x_axis.tap(x).weight(column + n) : A(0);
+      }
+    }
+  }
+
+  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][C]) const {
+    row.load(source, ahead);
+    // The first weight of a column that is read is not 0.
+    for_each_value<C, K>([&](int k, int n) { sum[k][n] = sum_start<A>(weight[n][0] != A(0)); });
+#pragma unroll
+    for (int n = 0; n < C; ++n) {
+      const auto add = [&](A by, const typename Row::Column grad) {
+#pragma unroll
+        for (int k = 0; k < K; ++k) sum[k][n] += by * kit::widen<A>(grad, k);
+      };
+#pragma unroll
+      for (int begin = 0; begin < most_together; begin += columns_together) {
+        if (begin >= together) break;
+#pragma unroll
+        for (int j = begin; j < begin + columns_together; ++j) add(weight[n][j], *at[n][j]);
+      }
+      if constexpr (C == 1) {
+        for (int x = rest[n].first; x < rest[n].last; ++x) add(x_axis.tap(x).weight(column + n), *row[x]);
+      }
+    }
+  }
+};
+
+// Calls f(strip, row) for each tile of the block. window(columns): what columns of the target need of the source's.
+template <int N, int C, int K, class T, class Window, class F>
+__device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height, int width, Window window, F f) {
+  const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
+  for (int64_t index = blockIdx.x; index < tiles.parts.count; index += gridDim.x) {
+    const auto tile = tiles.parts[index];
+    const auto [part, exists] = tiles.place(tile, group, lane);
+    Strip<C, K, false, int, T> strip(p, tiles.parts, part, height, width);
+    if (!exists) strip.planes = 0;
+    const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile)), N), group, lane);
+    strip.move_source(row.window_first);
+    f(strip, row);
+  }
+}
+
+// Both need columns of the source next to each other, rows of it in packs of N, and rows of the target in packs of C.
+template <int N, int C, class T>
+__global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
+  constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
+  const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
+  for_each_tile<N, C, K>(
+      p, tiles, y_axis.out, x_axis.out, [&](const Range<int>& columns) { return inputs_of(x_axis, columns); },
+      [&](auto& strip, const auto& row) {
+        const TileInterpolated<N, C, K, T> source(row, x_axis, strip.column);
+        forward_rows(strip, source, y_axis, p.strides.h);
+      });
+}
+
+template <int N, int C, class T>
+__global__ void __launch_bounds__(tile_threads, C > 1 ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
+  constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
+  const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
+  auto* zero = kit::shared_memory<kit::Pack<T, K>>() + tiles.groups * tiles.pitch;
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) zero->value[k] = static_cast<T>(-0.0F);
+  }
+  for_each_tile<N, C, K>(
+      p, tiles, y_axis.in, x_axis.in, [&](const Range<int>& columns) { return outputs_of(x_axis, columns); },
+      [&](auto& strip, const auto& row) {
+        const TileGathered<N, C, K, T> source(row, x_axis, strip.column, tiles.together, zero);
+        backward_rows(strip, source, y_axis, p.strides.h);
+      });
+}
+
+}  // namespace cppcuda::ops::upsample_bilinear2d
