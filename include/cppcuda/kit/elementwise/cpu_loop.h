@@ -23,7 +23,7 @@ struct PointwiseLoop {
   static constexpr int inputs = Math::inputs;
   using V = Vec<opmath<T>, /*Coarse*/ sizeof(T) == 2>;
 
-  static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Attributes... math) {
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Attributes... math) {
     for (int t = 0; t <= inputs; ++t) {
       if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
     }
@@ -32,12 +32,13 @@ struct PointwiseLoop {
     T* out = reinterpret_cast<T*>(data[0]);
     // A caller's memory may begin anywhere; such stores want whole registers of elements.
     stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
-    stream ? dense<true>(out, in, n, math...) : dense<false>(out, in, n, math...);
+    stream ? streamed(out, in, n, math...) : dense<false>(out, in, n, math...);
   }
 
  private:
+  // In every function that calls it: out of line, its loop takes three more instructions per register.
   template <bool Stream>
-  CPPCUDA_FLATTEN static void dense(T* out, const T* const* in, int64_t n, Attributes... math) {
+  CPPCUDA_INLINE static void dense(T* out, const T* const* in, int64_t n, Attributes... math) {
     write_vectors<V, Stream>(out, n, [&](int64_t i, auto count) {
       return apply(
           [&](int input) {
@@ -48,9 +49,14 @@ struct PointwiseLoop {
     });
   }
 
+  [[gnu::noinline]] CPPCUDA_FLATTEN static void streamed(T* out, const T* const* in, int64_t n, Attributes... math) {
+    dense<true>(out, in, n, math...);
+  }
+
   // Steps in bytes. Through the dense loop too, so that an element's bits do not depend on where it lies; in pieces
   // that stay in the first cache. (A register's worth at a time is slow to read right after it was written.)
-  CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n, Attributes... math) {
+  [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
+                                                        Attributes... math) {
     constexpr int64_t piece = 256;
     T memory[inputs + 1][piece];
     for (int64_t begin = 0; begin < n; begin += piece) {
