@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "cppcuda/kit/cpu/loops.h"
+#include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "cppcuda/kit/elementwise/math.h"

@@ -1,5 +1,7 @@
 #include "ops/lltm_cell/cpu/kernel.h"
 
+#include "cppcuda/kit/cpu/loops.h"
+#include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"
 #include "ops/lltm_cell/math.h"
 

@@ -1,5 +1,7 @@
 #include "ops/trilinear/cpu/kernel.h"
 
+#include "cppcuda/kit/cpu/loops.h"
+#include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"
 #include "cppcuda/kit/math/opmath.h"
 #include "ops/trilinear/math.h"

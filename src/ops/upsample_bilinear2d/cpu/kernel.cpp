@@ -1,5 +1,6 @@
 #include "ops/upsample_bilinear2d/cpu/kernel.h"
 
+#include "cppcuda/kit/cpu/loops.h"
 #include "cppcuda/kit/cpu/vec.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {

@@ -1,0 +1,65 @@
+#pragma once
+
+// The vector types of GCC and clang, of a register full of floats or doubles. They exist on every processor, and what
+// it lacks the compiler replaces.
+//
+// The files of this folder that kernels include are compiled once per capability of the processor (isa.h). Everything
+// in them is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must not be
+// what another file calls.
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cppcuda/kit/cpu/isa.h"
+
+#define CPPCUDA_INLINE [[gnu::always_inline]] inline
+// A kernel, whose calls are all inlined. (Not under AddressSanitizer: gcc then takes minutes.)
+#if defined(__SANITIZE_ADDRESS__)
+#define CPPCUDA_FLATTEN
+#else
+#define CPPCUDA_FLATTEN [[gnu::flatten]]
+#endif
+
+namespace cppcuda::kit {
+namespace CPPCUDA_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int register_bytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int register_bytes = 32;
+#else
+inline constexpr int register_bytes = 16;
+#endif
+
+// The compiler's types, of float and double.
+template <class A>
+struct Native;
+
+template <>
+struct Native<float> {
+  using Values __attribute__((vector_size(register_bytes))) = float;
+  using Bits __attribute__((vector_size(register_bytes))) = uint32_t;
+  using Ints __attribute__((vector_size(register_bytes))) = int32_t;
+  using Halves __attribute__((vector_size(register_bytes / 2))) = uint16_t;
+};
+
+template <>
+struct Native<double> {
+  using Values __attribute__((vector_size(register_bytes))) = double;
+  using Bits __attribute__((vector_size(register_bytes))) = uint64_t;
+  using Ints __attribute__((vector_size(register_bytes))) = int64_t;
+  using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
+};
+
+// A value that may be anywhere in memory.
+template <class V>
+using InMemory __attribute__((aligned(1), may_alias)) = V;
+
+}  // namespace CPPCUDA_ISA
+}  // namespace cppcuda::kit
