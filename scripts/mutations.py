@@ -19,7 +19,7 @@ MUTATIONS = [
     # ---------------------------------------------------------------- kit
     Mutation(
         "kit.node_keeps_its_outputs",
-        "include/cppcuda/kit/autograd.h",
+        "include/cppcuda/kit/node.h",
         "    for (SavedVariable& v : outputs_) v.reset_data();\n",
         "",
         "pytest test_autograd.py test_backward_frees_what_was_saved and sigmoid",
@@ -40,14 +40,14 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.accumulate_loses_a_term",
-        "include/cppcuda/kit/autograd.h",
+        "include/cppcuda/kit/formula.h",
         "sum = sum.defined() ? sum + term : term;",
         "sum = term;",
         "pytest test_autograd.py test_gradgradcheck and trilinear",
     ),
     Mutation(
         "kit.autocast_reaches_formulas",
-        "include/cppcuda/kit/autograd.h",
+        "include/cppcuda/kit/node.h",
         """\
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Inputs<typename Formula::Op> gradients""",
@@ -56,7 +56,7 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.compiled_autograd_forgets_outputs",
-        "include/cppcuda/kit/autograd.h",
+        "include/cppcuda/kit/node.h",
         "    for (const SavedVariable& v : outputs_) args.collect(v, /*is_output=*/true);\n",
         "",
         "pytest test_compile.py test_compiled_autograd_is_eager and sigmoid",
@@ -140,7 +140,7 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.last_vector_is_one_too_long",
-        "include/cppcuda/kit/cpu/vec.h",
+        "include/cppcuda/kit/cpu/loops.h",
         "  if (i < n) f(i, n - i);\n",
         "  if (i < n) f(i, n - i + 1);\n",
         "pytest test_autograd.py test_gradients_against_float64 and trilinear",

@@ -1,0 +1,141 @@
+#pragma once
+
+// What an author of derivatives writes: formulas, from which autograd.h makes the kernel of an operator. A formula is a
+// struct in the operator's autograd.cpp:
+//
+//   struct Formula {
+//     using Op = ...;  // a kit::Op
+//     // What the gradient of each tensor argument reads, by the names of arguments and outputs.
+//     static constexpr auto reads = kit::reads<Op>({{"feats", {"points"}}, {"points", {"feats", "points"}}});
+//     static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved<Formula>& saved, const Need<Op>& need);
+//     static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<Formula>& saved);
+//   };
+//
+// Inputs and Outputs are arrays of Tensor, Need is an array of bool. The names in the op's declaration are their
+// indices (names.h): saved["points"], need["feats"].
+//
+// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
+// among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
+// saved.attribute<"name">(), as owned values. `static auto attributes(args...)`, if the struct has it, returns a tuple
+// of more, which stand behind those in saved.attributes.
+
+#include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
+
+#include <array>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cppcuda/kit/names.h"
+#include "cppcuda/kit/op.h"
+
+namespace cppcuda::kit {
+
+// sum += term, where an undefined sum is zero.
+inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
+
+// In the type that sums are taken in, for formulas of several terms.
+inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
+
+// The bool[N] output_mask of a backward op.
+using OutputMask = std::vector<bool>;
+
+// An attribute outlives the call that it came from.
+inline std::string own(std::string_view v) { return std::string(v); }
+inline std::vector<c10::SymInt> own(c10::SymIntArrayRef v) { return v.vec(); }
+inline OutputMask own(const c10::List<bool>& v) { return v.vec(); }
+template <class T>
+T own(T v) {
+  return v;
+}
+
+template <class Formula, class... Args>
+auto attributes_of(const Args&... args) {
+  auto pick = [](const auto& arg) {
+    if constexpr (is_tensor_argument<decltype(arg)>) {
+      return std::tuple<>();
+    } else {
+      return std::make_tuple(own(arg));
+    }
+  };
+  if constexpr (requires { Formula::attributes(args...); }) {
+    return std::tuple_cat(pick(args)..., Formula::attributes(args...));
+  } else {
+    return std::tuple_cat(pick(args)...);
+  }
+}
+
+template <class Type>
+struct Counts;
+
+template <class R, class... Args>
+struct Counts<R(Args...)> {
+  static constexpr size_t inputs = (size_t{is_tensor_argument<Args>} + ... + 0);
+  static constexpr size_t outputs = tensor_count<R>;
+};
+
+// An entry for each tensor among the arguments, or for each output; by name too, if the op has a declaration.
+template <class TheOp>
+struct ArraysOf {
+  using Size = Counts<typename TheOp::Type>;
+  using Inputs = std::array<Tensor, Size::inputs>;
+  using Outputs = std::array<Tensor, Size::outputs>;
+  using Need = std::array<bool, Size::inputs>;
+};
+
+template <class TheOp>
+  requires requires { TheOp::declaration; }
+struct ArraysOf<TheOp> {
+  using Size = Counts<typename TheOp::Type>;
+  using Inputs = Named<Tensor, Size::inputs, InputKey<TheOp>>;
+  using Outputs = Named<Tensor, Size::outputs, OutputKey<TheOp>>;
+  using Need = Named<bool, Size::inputs, InputKey<TheOp>>;
+};
+
+template <class TheOp>
+using Inputs = typename ArraysOf<TheOp>::Inputs;
+template <class TheOp>
+using Outputs = typename ArraysOf<TheOp>::Outputs;
+template <class TheOp>
+using Need = typename ArraysOf<TheOp>::Need;
+
+template <class Formula, class Type = typename Formula::Op::Type>
+struct AttributesOf;
+
+template <class Formula, class R, class... Args>
+struct AttributesOf<Formula, R(Args...)> {
+  using type = decltype(attributes_of<Formula>(std::declval<Args>()...));
+};
+
+// The part of the forward call that a formula sees: in vjp the tensors that `reads` names, in jvp all.
+template <class Formula>
+struct Saved {
+  using Op = typename Formula::Op;
+
+  Inputs<Op> inputs;
+  Outputs<Op> outputs;
+  typename AttributesOf<Formula>::type attributes;
+
+  // By its name in the declaration of the op.
+  const Tensor& operator[](TensorKey<Op> key) const { return key.is_output ? outputs[key.index] : inputs[key.index]; }
+
+  // Several, for `const auto [x, p] = saved.get<"feats", "points">()`.
+  template <FixedString... Names>
+  auto get() const {
+    return std::tie((*this)[TensorKey<Op>(Names.value)]...);
+  }
+
+  // Whether output_mask requests the output.
+  bool is_requested(OutputKey<Op> key) const {
+    return std::apply([&](const auto&... a) { return computes(key.index, a...); }, attributes);
+  }
+
+  // An argument that is no tensor.
+  template <FixedString Name>
+  const auto& attribute() const {
+    return std::get<attribute_index<Op, Name>()>(attributes);
+  }
+};
+
+}  // namespace cppcuda::kit
