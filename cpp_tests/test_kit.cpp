@@ -155,9 +155,9 @@ TEST(Op, TurnsResultsIntoArraysAndBack) {
   EXPECT_TRUE(both[0].is_same(a) && both[1].is_same(b));
   EXPECT_TRUE((kit::from_array<Tensor, 1>({a}).is_same(a)));
   EXPECT_TRUE(std::get<1>(kit::from_array<std::tuple<Tensor, Tensor>, 2>({a, b})).is_same(b));
-  EXPECT_FALSE(kit::optional({}).has_value());
-  EXPECT_TRUE(kit::optional(a)->is_same(a));
-  EXPECT_EQ(kit::list(std::array<bool, 2>{true, false}).vec(), (std::vector<bool>{true, false}));
+  EXPECT_FALSE(kit::to_optional({}).has_value());
+  EXPECT_TRUE(kit::to_optional(a)->is_same(a));
+  EXPECT_EQ(kit::to_list(std::array<bool, 2>{true, false}).vec(), (std::vector<bool>{true, false}));
 }
 
 TEST(Op, TypesDifferByName) {
@@ -171,7 +171,7 @@ TEST(Op, TypesDifferByName) {
 
 TEST(Output, IsAllocatedContiguous) {
   const Tensor like = at::empty({3, 2}, at::kHalf).t();
-  const auto outputs = kit::allocate(std::array<kit::Output, 2>{{{{4, 5}, like.options()}, kit::left_out(like)}});
+  const auto outputs = kit::allocate(std::array<kit::Output, 2>{{{{4, 5}, like.options()}, kit::placeholder(like)}});
   EXPECT_EQ(outputs[0].sizes(), at::IntArrayRef({4, 5}));
   EXPECT_TRUE(outputs[0].is_contiguous());
   EXPECT_EQ(outputs[0].scalar_type(), at::kHalf);
@@ -213,11 +213,11 @@ TEST(Autograd, AttributesAreOwned) {
   EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
                                         std::vector<bool>{true, false}));
   const auto computes = [&](size_t o) {
-    return std::apply([&](const auto&... a) { return kit::computes(o, a...); }, attributes);
+    return std::apply([&](const auto&... a) { return kit::is_requested(o, a...); }, attributes);
   };
-  EXPECT_TRUE(computes(0));
-  EXPECT_FALSE(computes(1));
-  EXPECT_TRUE(kit::computes(1, 1.5));
+  EXPECT_TRUE(is_requested(0));
+  EXPECT_FALSE(is_requested(1));
+  EXPECT_TRUE(kit::is_requested(1, 1.5));
   static_assert(kit::is_symbolic<std::vector<c10::SymInt>> && kit::is_symbolic<std::optional<c10::SymInt>>);
   static_assert(!kit::is_symbolic<int64_t> && !kit::is_symbolic<std::optional<double>>);
 }
@@ -424,12 +424,12 @@ TEST(Library, KnowsItsVersions) {
 
 // The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
 TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
-  using cppcuda::kit::stride_launch;
-  EXPECT_EQ(stride_launch(0).blocks, 0u);
+  using cppcuda::kit::grid_stride_launch;
+  EXPECT_EQ(grid_stride_launch(0).blocks, 0u);
   for (const int64_t per_block : {1, 8, 256, 1024}) {
     for (const int64_t work :
          {int64_t{1}, int64_t{255}, int64_t{256}, int64_t{257}, int64_t{1} << 20, int64_t{1} << 40}) {
-      const auto shape = stride_launch(work, per_block);
+      const auto shape = grid_stride_launch(work, per_block);
       EXPECT_GE(shape.blocks, 1u);
       EXPECT_LT(int64_t{shape.blocks} * per_block, work + per_block);
       EXPECT_TRUE(int64_t{shape.blocks} * per_block >= work || shape.blocks == 1u << 20) << work;

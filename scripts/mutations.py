@@ -125,9 +125,9 @@ MUTATIONS = [
         "pytest test_autograd.py test_gradgradcheck and quick_gelu",
     ),
     Mutation(
-        "kit.unaligned_memory_is_streamed",
+        "kit.unaligned_nontemporal_stores",
         "include/cppcuda/kit/elementwise/cpu_loop.h",
-        "    stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;\n",
+        "    nontemporal &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;\n",
         "",
         "pytest test_elementwise.py test_memory_that_is_not_aligned_to_its_elements",
     ),
@@ -178,7 +178,7 @@ MUTATIONS = [
     Mutation(
         "trilinear.mask_is_ignored",
         "src/ops/trilinear/autograd.cpp",
-        'saved["points"], kit::list(need)));',
+        'saved["points"], kit::to_list(need)));',
         'saved["points"], c10::List<bool>({true, true})));',
         "pytest test_autograd.py test_each_gradient_alone and trilinear",
     ),

@@ -68,14 +68,14 @@ constexpr const char* dtype<c10::BFloat16> = "bfloat16";
 constexpr int64_t many = 4096 + 5;
 
 template <class Math, class T>
-void count_pointwise(const std::string& op, const char* how = "", int64_t step = 1, bool stream = false) {
+void count_pointwise(const std::string& op, const char* how = "", int64_t step = 1, bool nontemporal = false) {
   constexpr int tensors = Math::inputs + 1;
   char* data[tensors];
   int64_t steps[tensors];
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
   std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { kit::PointwiseKernel<Isa, Math, T>::run(data, steps, many, stream, Math()); });
+        [&] { kit::PointwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
 }
 
 template <class T>

@@ -30,8 +30,8 @@ std::array<kit::Output, 2> backward_shape(const Tensor& grad, const OptionalTens
   const auto [need_feats, need_points] = check.mask<2>("output_mask", output_mask);
   check.shape("grad", grad, "[B?, N, F]");
   check.shape("points", points, "[B?, N, 3]");
-  return {need_feats ? kit::Output{check.sizes("[B?, N, 8, F]"), grad.options()} : kit::left_out(grad),
-          need_points ? kit::Output{check.sizes("[B?, N, 3]"), points.options()} : kit::left_out(points)};
+  return {need_feats ? kit::Output{check.sizes("[B?, N, 8, F]"), grad.options()} : kit::placeholder(grad),
+          need_points ? kit::Output{check.sizes("[B?, N, 3]"), points.options()} : kit::placeholder(points)};
 }
 
 // [..., 3] -> [..., 1]
@@ -75,7 +75,7 @@ struct ForwardFormula {
   static std::array<Tensor, 2> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<ForwardFormula>& saved,
                                    const std::array<bool, 2>& need) {
     const auto& [x, p] = saved.inputs;
-    return kit::to_array(Backward::call(grads[0], need[1] ? OptionalTensor(x) : std::nullopt, p, kit::list(need)));
+    return kit::to_array(Backward::call(grads[0], need[1] ? OptionalTensor(x) : std::nullopt, p, kit::to_list(need)));
   }
 
   static std::array<Tensor, 1> jvp(const std::array<Tensor, 2>& tangents, const kit::Saved<ForwardFormula>& saved) {

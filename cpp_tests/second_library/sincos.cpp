@@ -41,7 +41,8 @@ struct ForwardFormula {
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {
-    return Backward::call(kit::optional(grads["sine"]), kit::optional(grads["cosine"]), saved["sine"], saved["cosine"]);
+    return Backward::call(kit::to_optional(grads["sine"]), kit::to_optional(grads["cosine"]), saved["sine"],
+                          saved["cosine"]);
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {

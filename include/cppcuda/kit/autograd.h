@@ -82,7 +82,7 @@ struct AutogradKernel<Formula, R(Args...)> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const Outputs<typename Formula::Op> results = Formula::jvp(tangents, primals);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (results[i].defined() && computes(i, args...)) {
+      if (results[i].defined() && is_requested(i, args...)) {
         outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0,
                                 /*is_inplace_op=*/false);
       }

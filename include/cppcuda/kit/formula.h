@@ -42,11 +42,11 @@ inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar
 using OutputMask = std::vector<bool>;
 
 // An attribute outlives the call that it came from.
-inline std::string own(std::string_view v) { return std::string(v); }
-inline std::vector<c10::SymInt> own(c10::SymIntArrayRef v) { return v.vec(); }
-inline OutputMask own(const c10::List<bool>& v) { return v.vec(); }
+inline std::string to_owned(std::string_view v) { return std::string(v); }
+inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
+inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
 template <class T>
-T own(T v) {
+T to_owned(T v) {
   return v;
 }
 
@@ -56,7 +56,7 @@ auto attributes_of(const Args&... args) {
     if constexpr (is_tensor_argument<decltype(arg)>) {
       return std::tuple<>();
     } else {
-      return std::make_tuple(own(arg));
+      return std::make_tuple(to_owned(arg));
     }
   };
   if constexpr (requires { Formula::attributes(args...); }) {
@@ -128,7 +128,7 @@ struct Saved {
 
   // Whether output_mask requests the output.
   bool is_requested(OutputKey<Op> key) const {
-    return std::apply([&](const auto&... a) { return computes(key.index, a...); }, attributes);
+    return std::apply([&](const auto&... a) { return kit::is_requested(key.index, a...); }, attributes);
   }
 
   // An argument that is no tensor.

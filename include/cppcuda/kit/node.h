@@ -24,7 +24,7 @@ torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& gra
   Outputs<typename Formula::Op> outputs;
   bool any = false;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const bool computed = std::apply([&](const auto&... a) { return computes(o, a...); }, saved.attributes);
+    const bool computed = std::apply([&](const auto&... a) { return is_requested(o, a...); }, saved.attributes);
     if (computed) outputs[o] = grads[o];
     any |= outputs[o].defined();
   }

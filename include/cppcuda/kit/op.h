@@ -141,18 +141,18 @@ template <class... Args>
 auto tensor_arguments(const Args&... args) {
   std::array<Tensor, (size_t{is_tensor_argument<Args>} + ... + 0)> result;
   size_t i = 0;
-  auto take = [&](const auto& arg) {
+  auto append = [&](const auto& arg) {
     if constexpr (is_tensor_argument<decltype(arg)>) result[i++] = tensor_or_undefined(arg);
   };
-  (take(args), ...);
+  (append(args), ...);
   return result;
 }
 
-inline OptionalTensor optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
+inline OptionalTensor to_optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
 
 // A bool[N] argument of an op.
 template <class Mask>
-c10::List<bool> list(const Mask& mask) {
+c10::List<bool> to_list(const Mask& mask) {
   c10::List<bool> result;
   for (const bool b : mask) result.push_back(b);
   return result;
@@ -164,7 +164,7 @@ inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std
 // Whether output o is requested, from the arguments or attributes of a call. The placeholder for an output that
 // output_mask leaves out is an empty tensor; callers must ignore its batch, gradient and tangent.
 template <class... Values>
-bool computes([[maybe_unused]] size_t o, const Values&... values) {
+bool is_requested([[maybe_unused]] size_t o, const Values&... values) {
   bool result = true;
   [[maybe_unused]] auto look = [&]<class T>(const T& value) {
     if constexpr (is_output_mask<T>) result = value[o];

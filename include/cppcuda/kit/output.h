@@ -30,6 +30,6 @@ std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {
 }
 
 // Stands for an output that output_mask leaves out: AOTInductor has no undefined tensors.
-inline Output left_out(const Tensor& like) { return {{0}, like.options()}; }
+inline Output placeholder(const Tensor& like) { return {{0}, like.options()}; }
 
 }  // namespace cppcuda::kit

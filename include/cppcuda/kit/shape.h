@@ -38,7 +38,7 @@ class Shape<TheOp, R(Args...)> {
     for_each<declaration.requirements.size()>([&]<size_t N>() {
       constexpr auto r = declaration.requirements[N];
       static constexpr const Declared& gradient = declaration.outputs[r.output];
-      if (computes(r.output, args...)) {
+      if (is_requested(r.output, args...)) {
         check.required_by_gradient(argument<r.argument>.name, std::get<r.argument>(all), gradient.name);
       }
     });
@@ -97,7 +97,7 @@ class Shape<TheOp, R(Args...)> {
     static_assert(declared.pattern.rank() > 0 || declared.pattern.text() == "[]",
                   "an output without a pattern of sizes needs a shape function");
     const Tensor& like = std::get<declared.like>(all);
-    if (!computes(O, args...)) return left_out(like);
+    if (!is_requested(O, args...)) return placeholder(like);
     return {checked.sizes(declared.pattern), like.options()};
   }
 };

@@ -74,7 +74,7 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
     };
     auto results = to_array(TheOp::call(unwrap(args)...));
     for (size_t o = 0; o < results.size(); ++o) {
-      if (!computes(o, args...)) continue;
+      if (!is_requested(o, args...)) continue;
       Tensor& t = results[o];
       if (fold) t = t.unflatten_symint(0, {batch, inner});
       t = level.wrap(t);

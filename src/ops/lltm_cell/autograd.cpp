@@ -156,11 +156,11 @@ struct CellFormula {
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<CellFormula>& saved,
                              const kit::Need<Op>& need) {
-    const auto when = [](bool read, const Tensor& t) { return read ? kit::optional(t) : std::nullopt; };
+    const auto when = [](bool read, const Tensor& t) { return read ? kit::to_optional(t) : std::nullopt; };
     return kit::to_array(Backward::call(
-        kit::optional(grads["hy"]), kit::optional(grads["cy"]), kit::optional(grads["gates"]), saved["gates"],
+        kit::to_optional(grads["hy"]), kit::to_optional(grads["cy"]), kit::to_optional(grads["gates"]), saved["gates"],
         when(need["weight"], saved["input"]), when(need["input"] || need["hx"], saved["weight"]),
-        when(need["weight"], saved["hx"]), saved["cx"], kit::list(need)));
+        when(need["weight"], saved["hx"]), saved["cx"], kit::to_list(need)));
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<CellFormula>& saved) {
@@ -205,8 +205,8 @@ struct BackwardFormula {
                            const Tensor& hx, std::array<bool, 3> mask) {
     const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
     const auto [d_input, d_weight, d_bias, d_hx, d_cx] = Backward::call(
-        kit::optional(gh), kit::optional(gc), kit::optional(gg), g, kit::optional(input), kit::optional(weight),
-        kit::optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
+        kit::to_optional(gh), kit::to_optional(gc), kit::to_optional(gg), g, kit::to_optional(input),
+        kit::to_optional(weight), kit::to_optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
     return {d_input, d_weight, d_hx};
   }
 
@@ -261,9 +261,9 @@ struct BackwardFormula {
       of_cx = along[1];
     }
     if (tgh.defined() || tgc.defined() || of_gates.defined()) {
-      result = kit::to_array(Backward::call(kit::optional(tgh), kit::optional(tgc), kit::optional(of_gates), g,
-                                            kit::optional(x), kit::optional(w), kit::optional(h), c,
-                                            kit::list(saved.attribute<"output_mask">())));
+      result = kit::to_array(Backward::call(kit::to_optional(tgh), kit::to_optional(tgc), kit::to_optional(of_gates), g,
+                                            kit::to_optional(x), kit::to_optional(w), kit::to_optional(h), c,
+                                            kit::to_list(saved.attribute<"output_mask">())));
     }
     if (of_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], of_cx);
     if (tw.defined() && (of_input || of_hx)) {

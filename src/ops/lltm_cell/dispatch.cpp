@@ -22,10 +22,10 @@ namespace {
 // ours took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does
 // not use.
 bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
-  const int64_t most_rows = 128, most_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
+  const int64_t max_rows = 128, max_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
   // Factor by factor: sizes may be anything.
-  return cell.rows <= most_rows && cell.size <= most_products && cell.inputs <= most_products &&
-         cell.rows * 3 * cell.size * cell.concatenated() <= most_products;
+  return cell.rows <= max_rows && cell.size <= max_products && cell.inputs <= max_products &&
+         cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
 
 template <class T>

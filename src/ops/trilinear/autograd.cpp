@@ -90,7 +90,7 @@ struct ForwardFormula {
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>& need) {
     const OptionalTensor x = need["points"] ? OptionalTensor(saved["feats"]) : std::nullopt;
-    return kit::to_array(Backward::call(grads["output"], x, saved["points"], kit::list(need)));
+    return kit::to_array(Backward::call(grads["output"], x, saved["points"], kit::to_list(need)));
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
@@ -139,7 +139,8 @@ struct BackwardFormula {
     kit::Outputs<Op> result;
     Tensor &dx = result["grad(feats)"], &dp = result["grad(points)"];
     if (tg.defined()) {
-      result = kit::to_array(Backward::call(tg, kit::optional(x), p, kit::list(saved.attribute<"output_mask">())));
+      result =
+          kit::to_array(Backward::call(tg, kit::to_optional(x), p, kit::to_list(saved.attribute<"output_mask">())));
     }
     if (tx.defined() && of_points) {
       kit::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));

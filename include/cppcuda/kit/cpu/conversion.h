@@ -10,12 +10,12 @@
 namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
-template <class A, bool Coarse = false>
+template <class A, bool Fast = false>
 struct Vec;  // vec.h
 
-template <class A, bool Coarse>
+template <class A, bool Fast>
 struct Conversion {
-  using V = Vec<A, Coarse>;
+  using V = Vec<A, Fast>;
   using Values = typename Native<A>::Values;
   using Bits = typename Native<A>::Bits;
   using Halves = typename Native<A>::Halves;
@@ -48,7 +48,7 @@ struct Conversion {
     const Bits b = x.bits(), nan = Bits{} + 0x7FC00000;
     Bits rounded = b + 0x7FFF + (b >> 16 & 1);
     // Adding may carry a NaN over; not one that comes of 16 bits, whose lower ones are 0.
-    if (!Coarse) rounded = x.v == x.v ? rounded : nan;
+    if (!Fast) rounded = x.v == x.v ? rounded : nan;
 #if defined(__AVX512BW__)
     using Indices __attribute__((vector_size(64))) = uint16_t;
     const __m512i odd = (__m512i)(Indices{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31});

@@ -27,14 +27,15 @@ CPPCUDA_INLINE void for_groups(int64_t n, F f) {
   if (i < n) f(i, one, n - i);
 }
 
-// out[i] = f(i, count) for each register full of n values. Stream: past the caches, of memory aligned to its elements.
-template <class V, bool Stream, class T, class F>
+// out[i] = f(i, count) for each register full of n values. Nontemporal: with stores that bypass the caches, to memory
+// that is aligned to its elements.
+template <class V, bool Nontemporal, class T, class F>
 CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
   int64_t i = 0;
-  if constexpr (Stream) {
-    const uintptr_t beyond = reinterpret_cast<uintptr_t>(out) % V::template streamed<T>;
+  if constexpr (Nontemporal) {
+    const uintptr_t beyond = reinterpret_cast<uintptr_t>(out) % V::template nontemporal_alignment<T>;
     if (beyond != 0) {
-      i = static_cast<int64_t>((V::template streamed<T> - beyond) / sizeof(T));
+      i = static_cast<int64_t>((V::template nontemporal_alignment<T> - beyond) / sizeof(T));
       if (i > n) i = n;
       f(0, i).store(out, i);
     }
@@ -45,12 +46,12 @@ CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
       for (int r = 0; r < registers; ++r) values[r] = f(i + r * V::lanes, std::integral_constant<int, V::lanes>());
       for (int r = 0; r < registers; ++r) {
         T* to = out + i + r * V::lanes;
-        Stream ? values[r].stream(to) : values[r].store(to);
+        Nontemporal ? values[r].store_nontemporal(to) : values[r].store(to);
       }
     }
   };
   // Memory takes long bursts of reads and of writes faster; in a cache, where rows are often short, they only cost.
-  if constexpr (Stream) write(std::integral_constant<int, 4>());
+  if constexpr (Nontemporal) write(std::integral_constant<int, 4>());
   write(std::integral_constant<int, 1>());
   if (i < n) f(i, n - i).store(out + i, n - i);
 }

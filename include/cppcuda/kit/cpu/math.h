@@ -8,8 +8,8 @@ namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
 // low <= x <= high; a NaN stays one.
-template <class A, bool Coarse>
-CPPCUDA_INLINE Vec<A, Coarse> clamp(Vec<A, Coarse> x, Vec<A, Coarse> low, Vec<A, Coarse> high) {
+template <class A, bool Fast>
+CPPCUDA_INLINE Vec<A, Fast> clamp(Vec<A, Fast> x, Vec<A, Fast> low, Vec<A, Fast> high) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(A) == 4) return _mm512_min_ps(high.v, _mm512_max_ps(low.v, x.v));
   if constexpr (sizeof(A) == 8) return _mm512_min_pd(high.v, _mm512_max_pd(low.v, x.v));
@@ -26,7 +26,7 @@ struct ExpConstants;
 
 template <>
 struct ExpConstants<float> {
-  static constexpr int mantissa = 23, bias = 127, terms = 7, coarse_terms = 5;
+  static constexpr int mantissa = 23, bias = 127, terms = 7, fast_terms = 5;
   static constexpr float ln2_high = 0x1.63p-1F, ln2_low = -0x1.bd0106p-13F;
   static constexpr float round = 0x1.8p23F;  // added and subtracted it leaves an integer
   static constexpr float lowest = -104, highest = 89;
@@ -34,16 +34,16 @@ struct ExpConstants<float> {
 
 template <>
 struct ExpConstants<double> {
-  static constexpr int mantissa = 52, bias = 1023, terms = 13, coarse_terms = 13;
+  static constexpr int mantissa = 52, bias = 1023, terms = 13, fast_terms = 13;
   static constexpr double ln2_high = 0x1.62e42fp-1, ln2_low = 0x1.df473de6af279p-26;
   static constexpr double round = 0x1.8p52;
   static constexpr double lowest = -746, highest = 710;
 };
 
 // exp(x) = 2^n (1 + rest)
-template <class A, bool Coarse>
+template <class A, bool Fast>
 struct Exponential {
-  using V = Vec<A, Coarse>;
+  using V = Vec<A, Fast>;
   using C = ExpConstants<A>;
   typename V::Ints n;
   V whole, rest;  // whole: n
@@ -54,7 +54,7 @@ struct Exponential {
     whole = shifted - V(C::round);
     n = shifted.ints() - V(C::round).ints();
     const V r = x - whole * V(C::ln2_high) - whole * V(C::ln2_low);
-    constexpr int terms = Coarse ? C::coarse_terms : C::terms;
+    constexpr int terms = Fast ? C::fast_terms : C::terms;
     // Terms by pairs: half as long a chain of operations as one by one.
     const V r2 = r * r;
     const auto pair = [&](int k) { return V(inverse_factorial(k)) + V(inverse_factorial(k + 1)) * r; };
@@ -76,12 +76,12 @@ struct Exponential {
   }
 };
 
-template <class A, bool Coarse>
-CPPCUDA_INLINE Vec<A, Coarse> exp(Vec<A, Coarse> x) {
-  using E = Exponential<A, Coarse>;
+template <class A, bool Fast>
+CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
+  using E = Exponential<A, Fast>;
 #if defined(__AVX512F__)
-  using V = Vec<A, Coarse>;
-  if constexpr (Coarse && sizeof(A) == 4) {
+  using V = Vec<A, Fast>;
+  if constexpr (Fast && sizeof(A) == 4) {
     // 2^floor(t) 2^(f - 1/2), of a minimax polynomial on [0, 1], whose relative error is 7.5e-8. No bounds on x: f is 0
     // where t is infinite.
     const V t = x * V(0x1.715476p0F) + V(0.5F), f = _mm512_reduce_ps(t.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -102,18 +102,18 @@ CPPCUDA_INLINE Vec<A, Coarse> exp(Vec<A, Coarse> x) {
 }
 
 // exp(x) - 1 for x <= 0, where it keeps its digits near 0.
-template <class A, bool Coarse>
-CPPCUDA_INLINE Vec<A, Coarse> expm1(Vec<A, Coarse> x) {
-  using E = Exponential<A, Coarse>;
-  const Vec<A, Coarse> lowest(-A(ExpConstants<A>::mantissa + 3));  // below it is -1
+template <class A, bool Fast>
+CPPCUDA_INLINE Vec<A, Fast> expm1(Vec<A, Fast> x) {
+  using E = Exponential<A, Fast>;
+  const Vec<A, Fast> lowest(-A(ExpConstants<A>::mantissa + 3));  // below it is -1
   const E e(select(x < lowest, lowest, x));
   const auto scale = E::power_of_2(e.n);
-  return scale * e.rest + (scale - Vec<A, Coarse>(1));
+  return scale * e.rest + (scale - Vec<A, Fast>(1));
 }
 
-template <class A, bool Coarse>
-CPPCUDA_INLINE Vec<A, Coarse> tanh(Vec<A, Coarse> x) {
-  using V = Vec<A, Coarse>;
+template <class A, bool Fast>
+CPPCUDA_INLINE Vec<A, Fast> tanh(Vec<A, Fast> x) {
+  using V = Vec<A, Fast>;
   const V e = expm1(V(-2) * abs(x));
   return copysign(e / (e + V(2)), x);
 }

@@ -63,7 +63,7 @@ CPPCUDA_INLINE void store_bytes(void* to, int64_t bytes, V values) {
 
 #if defined(__SSE2__)
 template <class V>
-CPPCUDA_INLINE void stream_bytes(char* p, V values) {
+CPPCUDA_INLINE void store_bytes_nontemporal(char* p, V values) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(V) == 64) return _mm512_stream_si512(reinterpret_cast<__m512i*>(p), (__m512i)values);
 #endif

@@ -13,15 +13,15 @@
 namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
-// Coarse: inputs and outputs have 16 bits, so exp and tanh of reduced accuracy are enough.
-template <class A, bool Coarse>
+// Fast: inputs and outputs have 16 bits, so exp and tanh of reduced accuracy are enough.
+template <class A, bool Fast>
 struct Vec {
   static constexpr int lanes = register_bytes / sizeof(A);
   using Values = typename Native<A>::Values;
   using Bits = typename Native<A>::Bits;
   using Ints = typename Native<A>::Ints;
   using Halves = typename Native<A>::Halves;
-  using Convert = Conversion<A, Coarse>;
+  using Convert = Conversion<A, Fast>;
 
   // All bits set where something holds.
   struct Mask {
@@ -144,22 +144,22 @@ struct Vec {
     store(p);
   }
 
-  // Non-temporal stores, to addresses that are multiples of streamed<T> bytes. Processors without them take plain
-  // stores.
+  // Non-temporal stores, to addresses that are multiples of nontemporal_alignment<T> bytes. Processors without them use
+  // plain stores.
   template <class T>
-  static constexpr int streamed = lanes * sizeof(T);
+  static constexpr int nontemporal_alignment = lanes * sizeof(T);
   // For contiguous rows of n values.
   template <class T>
-  CPPCUDA_INLINE static bool can_stream(const T* p, int64_t n) {
-    return reinterpret_cast<uintptr_t>(p) % streamed<T> == 0 && n % lanes == 0;
+  CPPCUDA_INLINE static bool can_store_nontemporal(const T* p, int64_t n) {
+    return reinterpret_cast<uintptr_t>(p) % nontemporal_alignment<T> == 0 && n % lanes == 0;
   }
   template <class T>
-  CPPCUDA_INLINE void stream(T* p) const {
+  CPPCUDA_INLINE void store_nontemporal(T* p) const {
 #if defined(__SSE2__)
     if constexpr (sizeof(T) == sizeof(A)) {
-      stream_bytes(reinterpret_cast<char*>(p), v);
+      store_bytes_nontemporal(reinterpret_cast<char*>(p), v);
     } else {
-      stream_bytes(reinterpret_cast<char*>(p), Convert::narrow(std::type_identity<T>(), *this));
+      store_bytes_nontemporal(reinterpret_cast<char*>(p), Convert::narrow(std::type_identity<T>(), *this));
     }
 #else
     store(p);
@@ -168,7 +168,7 @@ struct Vec {
 
   // from[indices[i]], of indices that do not decrease; `readable` values are there.
   template <class T>
-  CPPCUDA_INLINE static Vec pick(const T* from, const int32_t* indices, [[maybe_unused]] int64_t readable) {
+  CPPCUDA_INLINE static Vec gather(const T* from, const int32_t* indices, [[maybe_unused]] int64_t readable) {
 #if defined(__AVX512F__)
     if constexpr (lanes == 16) {
       const int32_t first = indices[0], span = indices[lanes - 1] - first;

@@ -16,11 +16,11 @@ struct LaunchShape {
 constexpr int threads_per_block = 256;
 
 // For a kernel that strides over what the grid does not reach; a block does `per_block` of the work in one step.
-inline LaunchShape stride_launch(int64_t work, int64_t per_block = threads_per_block) {
+inline LaunchShape grid_stride_launch(int64_t work, int64_t per_block = threads_per_block) {
   // More blocks than any GPU holds at once.
-  constexpr int64_t most_blocks = 1 << 20;
+  constexpr int64_t max_blocks = 1 << 20;
   const int64_t blocks = ceil_div(work, per_block);
-  return {static_cast<unsigned>(std::min(blocks, most_blocks)), threads_per_block};
+  return {static_cast<unsigned>(std::min(blocks, max_blocks)), threads_per_block};
 }
 
 }  // namespace cppcuda::kit

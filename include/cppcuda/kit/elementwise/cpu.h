@@ -18,8 +18,8 @@ struct CpuLoop {
   template <class... Inputs>
   static void run(Math math, const Tensor& out, const Inputs&... inputs) {
     visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-      const auto kernel = [math](char* const* data, const int64_t* steps, int64_t n, bool stream) {
-        run_with(LoopParams<Math, T>{data, steps, n, stream, math}, cpu_context());
+      const auto kernel = [math](char* const* data, const int64_t* steps, int64_t n, bool nontemporal) {
+        run_with(LoopParams<Math, T>{data, steps, n, nontemporal, math}, cpu_context());
       };
       are_dense_alike({out, inputs...}) ? dense(kernel, out, inputs...) : strided(kernel, out, inputs...);
     });
@@ -30,16 +30,16 @@ struct CpuLoop {
   static void dense(Kernel kernel, const Tensor& out, const Inputs&... inputs) {
     constexpr size_t tensors = sizeof...(Inputs) + 1;
     const int64_t size = out.element_size();
-    const bool stream = cpu_context().exceeds_cache(tensors * out.nbytes());
+    const bool nontemporal = cpu_context().exceeds_cache(tensors * out.nbytes());
     // The loop writes to the first one only.
     const std::array<char*, tensors> first{static_cast<char*>(out.mutable_data_ptr()),
                                            const_cast<char*>(static_cast<const char*>(inputs.const_data_ptr()))...};
     std::array<int64_t, tensors> steps;
     steps.fill(size);
-    at::parallel_for(0, out.numel(), elements_per_task, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, out.numel(), grain_size, [&](int64_t begin, int64_t end) {
       auto data = first;
       for (char*& d : data) d += begin * size;
-      kernel(data.data(), steps.data(), end - begin, stream);
+      kernel(data.data(), steps.data(), end - begin, nontemporal);
     });
   }
 
@@ -57,7 +57,7 @@ struct CpuLoop {
         for (size_t t = 0; t < tensors; ++t) data[t] += steps[tensors + t];
       }
     };
-    iterator.for_each(loop, elements_per_task);
+    iterator.for_each(loop, grain_size);
   }
 };
 

@@ -10,8 +10,9 @@ namespace cppcuda::kit {
 
 template <class Isa, class Math, class T>
 struct PointwiseKernel {
-  // data and steps (in bytes): of the output, then of the inputs. stream: past the caches, where memory is dense.
-  static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Math math);
+  // data and steps (in bytes): of the output, then of the inputs. nontemporal: with stores that bypass the
+  // caches, where memory is dense.
+  static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
 };
 
 // What the kernel for Math and T gets: see PointwiseKernel.
@@ -20,7 +21,7 @@ struct LoopParams {
   char* const* data;
   const int64_t* steps;
   int64_t n;
-  bool stream;
+  bool nontemporal;
   [[no_unique_address]] Math math;
 };
 

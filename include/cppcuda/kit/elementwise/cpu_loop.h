@@ -23,9 +23,10 @@ namespace CPPCUDA_ISA {
 template <class Math, class T, class... Attributes>
 struct PointwiseLoop {
   static constexpr int inputs = Math::inputs;
-  using V = Vec<opmath<T>, /*Coarse*/ sizeof(T) == 2>;
+  using V = Vec<opmath<T>, /*Fast*/ sizeof(T) == 2>;
 
-  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool stream, Attributes... math) {
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal,
+                                  Attributes... math) {
     for (int t = 0; t <= inputs; ++t) {
       if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
     }
@@ -33,25 +34,26 @@ struct PointwiseLoop {
     for (int input = 0; input < inputs; ++input) in[input] = reinterpret_cast<const T*>(data[input + 1]);
     T* out = reinterpret_cast<T*>(data[0]);
     // A caller's memory may begin anywhere; such stores want whole registers of elements.
-    stream &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
-    stream ? streamed(out, in, n, math...) : dense<false>(out, in, n, math...);
+    nontemporal &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
+    nontemporal ? dense_nontemporal(out, in, n, math...) : dense<false>(out, in, n, math...);
   }
 
  private:
   // In every function that calls it: out of line, its loop takes three more instructions per register.
-  template <bool Stream>
+  template <bool Nontemporal>
   CPPCUDA_INLINE static void dense(T* out, const T* const* in, int64_t n, Attributes... math) {
-    write_vectors<V, Stream>(out, n, [&](int64_t i, auto count) {
+    write_vectors<V, Nontemporal>(out, n, [&](int64_t i, auto count) {
       return apply(
           [&](int input) {
-            if (Stream) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
+            if (Nontemporal) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
             return V::load(in[input] + i, count);
           },
           math...);
     });
   }
 
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void streamed(T* out, const T* const* in, int64_t n, Attributes... math) {
+  [[gnu::noinline]] CPPCUDA_FLATTEN static void dense_nontemporal(T* out, const T* const* in, int64_t n,
+                                                                  Attributes... math) {
     dense<true>(out, in, n, math...);
   }
 
@@ -91,12 +93,12 @@ struct PointwiseLoop {
 
 // A list of types has no explicit instantiation: the attribute keeps what nothing calls in this file.
 template <class Isa, class Math, class T>
-[[gnu::used]] void PointwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n, bool stream,
-                                                      [[maybe_unused]] Math math) {
+[[gnu::used]] void PointwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
+                                                      bool nontemporal, [[maybe_unused]] Math math) {
   if constexpr (std::is_empty_v<Math>) {
-    PointwiseLoop<Math, T>::run(data, steps, n, stream);
+    PointwiseLoop<Math, T>::run(data, steps, n, nontemporal);
   } else {
-    PointwiseLoop<Math, T, Math>::run(data, steps, n, stream, math);
+    PointwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, math);
   }
 }
 

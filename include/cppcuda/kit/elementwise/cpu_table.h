@@ -11,7 +11,7 @@ namespace cppcuda::kit {
 template <class Math, class T>
 void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
   with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
-    PointwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.stream, p.math);
+    PointwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.nontemporal, p.math);
   });
 }
 

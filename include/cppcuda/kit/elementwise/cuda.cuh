@@ -16,14 +16,14 @@ void pointwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
   with_width<wide<T>>(aligned, [&](auto n) {
     const auto packs = ceil_div<int64_t>(p.count, n);
-    const LaunchShape shape = stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
+    const LaunchShape shape = grid_stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
     launch(pointwise_dense_kernel<n, Math, T>, shape, stream, p);
   });
 }
 
 template <class Math, class T>
 void pointwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
-  const LaunchShape shape = stride_launch(p.count, strided_unroll * threads_per_block);
+  const LaunchShape shape = grid_stride_launch(p.count, strided_unroll * threads_per_block);
   launch(pointwise_strided_kernel<Math, T>, shape, stream, p);
 }
 

@@ -37,10 +37,10 @@ void define_functional(torch::Library& library, const std::string& schema) {
 // The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
 // take part in no gradient, so a call that would lose one is an error. Checks is their PointwiseWriting.
 template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
-struct WritingKernels;
+struct OutVariant;
 
 template <class TheOp, class Functional, class Checks, class... Args>
-struct WritingKernels<TheOp, Functional, Checks, void(Args...)> {
+struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
   static void autograd(c10::DispatchKeySet keys, Args... args) {
     const auto all = tensor_arguments(args...);
     for (size_t i = 0; i < all.size(); ++i) {
@@ -120,8 +120,8 @@ struct WritingKernels<TheOp, Functional, Checks, void(Args...)> {
 
 // In a TORCH_LIBRARY_FRAGMENT. The schema returns nothing: torch.compile refuses ops whose output is an argument.
 template <class TheOp, class Functional, class Checks>
-void define_writing(torch::Library& library, const std::string& schema) {
-  using Kernels = WritingKernels<TheOp, Functional, Checks>;
+void define_out_variant(torch::Library& library, const std::string& schema) {
+  using Kernels = OutVariant<TheOp, Functional, Checks>;
   using c10::DispatchKey;
   define_schema<TheOp>(library, schema.c_str(), {at::Tag::pt2_compliant_tag});
   auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
@@ -154,9 +154,9 @@ void define_pointwise(torch::Library& m, TheFamily family) {
         const std::string first(argument(arguments, 0));
         define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(
             m, schema_of(Forward::name, arguments, "Tensor"));
-        define_writing<InPlace, Forward, InPlaceKernels<Definition>>(
+        define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
             m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
-        define_writing<Out, Forward, OutKernels<Definition>>(
+        define_out_variant<Out, Forward, OutKernels<Definition>>(
             m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
       },
       [&]<class Definition, int Input>() {

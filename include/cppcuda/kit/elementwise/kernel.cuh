@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cppcuda/kit/cuda/coarse.cuh"
+#include "cppcuda/kit/cuda/fast_float.cuh"
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/elementwise/params.h"

@@ -9,7 +9,7 @@ namespace cppcuda::ops::lltm_cell {
 namespace {
 
 // Below this many elements of the state, four transcendental functions each, a second thread costs more than it saves.
-constexpr int64_t elements_per_task = 1 << 11;
+constexpr int64_t grain_size = 1 << 11;
 
 // And below this many multiplications.
 constexpr int64_t products_per_task = 1 << 17;
@@ -17,7 +17,7 @@ constexpr int64_t products_per_task = 1 << 17;
 // f(isa, row, begin, end) on ranges of columns of rows: few rows are many elements too.
 template <class F>
 void parallel_columns(const kit::CpuContext& cpu, int64_t rows, int64_t size, const F& f) {
-  kit::parallel_rows(cpu, rows * size, 1, elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
+  kit::parallel_rows(cpu, rows * size, 1, grain_size, [&](auto isa, int64_t begin, int64_t end) {
     for (int64_t row = begin / size; row * size < end; ++row) {
       f(isa, row, std::max<int64_t>(begin - row * size, 0), std::min(end - row * size, size));
     }

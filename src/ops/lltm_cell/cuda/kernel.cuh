@@ -2,7 +2,7 @@
 
 // A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
 
-#include "cppcuda/kit/cuda/coarse.cuh"
+#include "cppcuda/kit/cuda/fast_float.cuh"
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/math/divide.h"

@@ -48,7 +48,8 @@ void forward(const ForwardParams<T, C>& p, kit::CudaStream& stream) {
   const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
   kit::with_width<wide<T, C>>(packs, [&](auto n) {
     const kit::Divisor row_packs = p.size / n;
-    kit::launch(forward_kernel<n, T, C>, kit::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+    kit::launch(forward_kernel<n, T, C>, kit::grid_stride_launch(p.rows.count * row_packs.value()), stream, p,
+                row_packs);
   });
 }
 
@@ -72,7 +73,7 @@ void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
                         : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
                                           : backward_kernel<n, true, true, T, C>;
     const kit::Divisor row_packs = p.size / n;
-    kit::launch(kernel, kit::stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
+    kit::launch(kernel, kit::grid_stride_launch(p.rows.count * row_packs.value()), stream, p, row_packs);
   });
 }
 

@@ -18,27 +18,27 @@ inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
 // Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work
 // is an estimate, not yet measured.
 inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
-  constexpr int64_t most_shared = 40 << 10, most_products = 1 << 21;
+  constexpr int64_t max_shared = 40 << 10, max_products = 1 << 21;
   const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);
   // Factor by factor: sizes may be anything.
-  return cell.rows > 0 && cell.size > 0 && cell.rows <= most_shared && cell.size <= most_shared &&
-         cell.inputs <= most_products && small_shared_bytes(cell, sum_bytes) <= most_shared &&
-         cell.rows * 3 * cell.size * cell.concatenated() <= most_products;
+  return cell.rows > 0 && cell.size > 0 && cell.rows <= max_shared && cell.size <= max_shared &&
+         cell.inputs <= max_products && small_shared_bytes(cell, sum_bytes) <= max_shared &&
+         cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
 
 // Threads that share one element of the state in forward: neighbours read neighbouring weights.
 constexpr int small_lanes = 8;
 
 inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
-  return kit::stride_launch(cell.rows * cell.size, kit::threads_per_block / small_lanes);
+  return kit::grid_stride_launch(cell.rows * cell.size, kit::threads_per_block / small_lanes);
 }
 
 // width: values per access.
 inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
   // Every block computes all gradients of gates for itself: more blocks are more of that.
-  constexpr unsigned most_blocks = 64;
-  kit::LaunchShape shape = kit::stride_launch(3 * cell.size * cell.concatenated() / width);
-  shape.blocks = std::min(shape.blocks, most_blocks);
+  constexpr unsigned max_blocks = 64;
+  kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width);
+  shape.blocks = std::min(shape.blocks, max_blocks);
   shape.shared_bytes = static_cast<unsigned>(small_shared_bytes(cell, sum_bytes));
   return shape;
 }

@@ -31,9 +31,9 @@ struct Loops {
     kit::prefetch(reinterpret_cast<const char*>(feats) + ahead, bytes);
   }
 
-  template <bool Stream, class Count>
+  template <bool Nontemporal, class Count>
   CPPCUDA_INLINE static void write(V v, T* to, Count n) {
-    Stream ? v.stream(to) : v.store(to, n);
+    Nontemporal ? v.store_nontemporal(to) : v.store(to, n);
   }
 
   // One corner per lane, for the 8 F values of a row as one vector.
@@ -94,7 +94,7 @@ struct Loops {
   }
 
   // Unit: features lie next to each other.
-  template <bool Unit, bool Stream>
+  template <bool Unit, bool Nontemporal>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, corner = p.feats_corner;
     for (int64_t row = begin; row < end; ++row) {
@@ -104,7 +104,7 @@ struct Loops {
       const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
       if (Unit) prefetch(feats, features);
       T* out = p.out + row * features;
-      write_vectors<V, Stream>(out, features, [&](int64_t f, auto n) {
+      write_vectors<V, Nontemporal>(out, features, [&](int64_t f, auto n) {
         V sum = 0;
         for (int c = 0; c < 8; ++c) {
           const T* from = feats + c * corner;
@@ -115,7 +115,7 @@ struct Loops {
     }
   }
 
-  template <bool Unit, bool Stream, bool Feats, bool Points>
+  template <bool Unit, bool Nontemporal, bool Feats, bool Points>
   CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, corner = p.feats_corner;
     for (int64_t row = begin; row < end; ++row) {
@@ -132,7 +132,7 @@ struct Loops {
       for_vectors<V>(features, [&](int64_t f, auto n) {
         const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad_feature, p.grad_feature, n);
         for (int c = 0; c < 8; ++c) {
-          if (Feats) write<Stream>(weight[c] * g, grad_feats + c * features + f, n);
+          if (Feats) write<Nontemporal>(weight[c] * g, grad_feats + c * features + f, n);
           if (!Points) continue;
           const T* from = feats + c * corner;
           dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
@@ -150,7 +150,7 @@ struct Loops {
   }
 
   // Fast path for fewer features than lanes: the 8 F values of a row are contiguous and treated as one vector.
-  template <bool Stream, bool Feats>
+  template <bool Nontemporal, bool Feats>
   CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, values = 8 * features;
     Corners corners[8];
@@ -172,7 +172,7 @@ struct Loops {
       for_vectors<V>(values, [&](int64_t i, auto n) {
         const Corners& c = corners[i / V::lanes];
         const V g = grad.permuted(feature_of[i / V::lanes]);
-        if (Feats) write<Stream>(voxel.weight(c) * g, grad_feats + i, n);
+        if (Feats) write<Nontemporal>(voxel.weight(c) * g, grad_feats + i, n);
         const V dot = g * V::load(feats + i, n);
         for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
       });
@@ -190,7 +190,7 @@ struct Loops {
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T, class P>
-void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
   const bool unit = p.feats_feature == 1;
   const auto few = [&]<int count>() {
@@ -203,29 +203,29 @@ void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, 
     return false;
   };
   if (few.template operator()<8>() || few.template operator()<4>() || few.template operator()<2>()) return;
-  const auto loop = stream && unit ? L::template forward<true, true>
-                    : unit         ? L::template forward<true, false>
-                                   : L::template forward<false, false>;
+  const auto loop = nontemporal && unit ? L::template forward<true, true>
+                    : unit              ? L::template forward<true, false>
+                                        : L::template forward<false, false>;
   loop(p, begin, end);
 }
 
 template <class Isa, class T, class P>
-void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream) {
+void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
   const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
   const bool packed = unit && p.grad_points && p.features < L::V::lanes && p.feats_corner == p.features;
-  stream &= unit && L::V::can_stream(p.grad_feats, packed ? 8 * p.features : p.features);
-  auto of_outputs = [&]<bool Unit, bool Stream>() {
-    const auto loop = !p.grad_points  ? L::template backward<Unit, Stream, true, false>
+  nontemporal &= unit && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
+  auto of_outputs = [&]<bool Unit, bool Nontemporal>() {
+    const auto loop = !p.grad_points  ? L::template backward<Unit, Nontemporal, true, false>
                       : !p.grad_feats ? L::template backward<Unit, false, false, true>
-                                      : L::template backward<Unit, Stream, true, true>;
+                                      : L::template backward<Unit, Nontemporal, true, true>;
     const auto packed_loop =
-        p.grad_feats ? L::template backward_packed<Stream, true> : L::template backward_packed<false, false>;
+        p.grad_feats ? L::template backward_packed<Nontemporal, true> : L::template backward_packed<false, false>;
     (packed ? packed_loop : loop)(p, begin, end);
   };
-  stream ? of_outputs.template operator()<true, true>()
-  : unit ? of_outputs.template operator()<true, false>()
-         : of_outputs.template operator()<false, false>();
+  nontemporal ? of_outputs.template operator()<true, true>()
+  : unit      ? of_outputs.template operator()<true, false>()
+              : of_outputs.template operator()<false, false>();
 }
 
 template struct RowKernel<kit::Isa, double, double>;

@@ -7,11 +7,11 @@
 
 namespace cppcuda::ops::trilinear {
 
-// Rows begin .. end - 1. stream: write past the caches.
+// Rows begin .. end - 1. nontemporal: with stores that bypass the caches.
 template <class Isa, class T, class P>
 struct RowKernel {
-  static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool stream);
-  static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool stream);
+  static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal);
+  static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal);
 };
 
 }  // namespace cppcuda::ops::trilinear

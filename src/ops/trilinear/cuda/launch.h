@@ -64,30 +64,30 @@ constexpr int row_step(int chunks, int together) {
 inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_bytes) {
   constexpr int warps = kit::threads_per_block / 32;
   const int chunks = static_cast<int>(row_chunks(features, element_bytes)), warp_rows = 32 * rows_per_thread(chunks);
-  RowLaunch launch{.access = Access::whole, .shape = kit::stride_launch(rows, warps * warp_rows)};
+  RowLaunch launch{.access = Access::whole, .shape = kit::grid_stride_launch(rows, warps * warp_rows)};
   launch.shape.shared_bytes = static_cast<unsigned>(warps * kit::padded(warp_rows * chunks, 16) * 16);
   return launch;
 }
 
 // Chunks of a tile, and of a row of it beyond the row's size.
-inline constexpr int64_t most_chunks = (40 << 10) / 16, most_apart = 8;
+inline constexpr int64_t max_chunks = (40 << 10) / 16, max_apart = 8;
 
 inline bool is_staged(int64_t features, int64_t element_bytes) {
-  return features <= most_chunks && row_chunks(features, element_bytes) + most_apart <= most_chunks;
+  return features <= max_chunks && row_chunks(features, element_bytes) + max_apart <= max_chunks;
 }
 
 inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
   // Four chunks for each thread, but a row for each warp.
-  constexpr int64_t wanted_chunks = 4 * kit::threads_per_block, wanted_rows = kit::threads_per_block / 32;
+  constexpr int64_t target_chunks = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
   const int chunks = static_cast<int>(row_chunks(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
-  const int64_t staged = std::min(std::max(wanted_chunks / chunks, wanted_rows), most_chunks / (chunks + most_apart));
+  const int64_t staged = std::min(std::max(target_chunks / chunks, target_rows), max_chunks / (chunks + max_apart));
   int lane_bits = 2;
   while (lane_bits < 5 && staged << (lane_bits + 1) <= kit::threads_per_block) ++lane_bits;
   const Tile tile{static_cast<int>(staged), chunks, features / width,
                   row_step(chunks, static_cast<int>(width * element_bytes) << lane_bits)};
   RowLaunch launch{.access = Access::staged,
-                   .shape = kit::stride_launch(rows, staged),
+                   .shape = kit::grid_stride_launch(rows, staged),
                    .width = width,
                    .lane_bits = lane_bits,
                    .tile = tile};
@@ -99,7 +99,7 @@ inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
   int lane_bits = 0;
   while (lane_bits < 5 && width << lane_bits < features) ++lane_bits;
   return {.access = Access::direct,
-          .shape = kit::stride_launch(rows, kit::threads_per_block >> lane_bits),
+          .shape = kit::grid_stride_launch(rows, kit::threads_per_block >> lane_bits),
           .width = width,
           .lane_bits = lane_bits};
 }

@@ -11,8 +11,8 @@ using kit::for_vectors;
 using kit::Vec;
 using kit::write_vectors;
 
-// to[i] = the sum over r of weights[r] from[r * step + i]. Stream: of whole registers only.
-template <bool Stream, class A, class T, class U>
+// to[i] = the sum over r of weights[r] from[r * step + i]. Nontemporal: n is a multiple of the lanes.
+template <bool Nontemporal, class A, class T, class U>
 CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, int64_t rows, int64_t n, U* to) {
   using V = Vec<A>;
   const V zero(sum_start<A>(rows));
@@ -24,7 +24,7 @@ CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, in
       for (int k = 0; k < registers; ++k) sums[k] += weight * V::load(from + r * step + i + k * V::lanes, count);
     }
     for (int k = 0; k < registers; ++k) {
-      Stream ? sums[k].stream(to + i + k * V::lanes) : sums[k].store(to + i + k * V::lanes, count);
+      Nontemporal ? sums[k].store_nontemporal(to + i + k * V::lanes) : sums[k].store(to + i + k * V::lanes, count);
     }
   });
 }
@@ -37,7 +37,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const
   for (int64_t x = 0; x < columns.out; x += V::lanes) {
     const T* from = row + columns.first[x / block] * step;
     auto pixels = [&](const int32_t* indices) {
-      if (step == 1) return V::pick(from, indices, columns.in - columns.first[x / block]);
+      if (step == 1) return V::gather(from, indices, columns.in - columns.first[x / block]);
       T values[V::lanes];
       for (int i = 0; i < V::lanes; ++i) __builtin_memcpy(values + i, from + indices[i] * step, sizeof(T));
       return V::load(values);
@@ -50,10 +50,12 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const
 
 template <class Isa, class T>
 CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n,
-                                              T* out, bool stream) {
+                                              T* out, bool nontemporal) {
   using V = Vec<A>;
   const V a(lower_weight), b(upper_weight);
-  auto write = [&](auto row) { stream ? write_vectors<V, true>(out, n, row) : write_vectors<V, false>(out, n, row); };
+  auto write = [&](auto row) {
+    nontemporal ? write_vectors<V, true>(out, n, row) : write_vectors<V, false>(out, n, row);
+  };
   if (upper_weight == 0) {
     write([&](int64_t x, auto count) { return V::load(lower + x, count); });
   } else {
@@ -64,10 +66,10 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A 
 template <class Isa, class T>
 CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
                                                      const T* upper, const Tap<A>& row, int64_t pixel_step,
-                                                     int64_t channel_step, int64_t depth, T* out, bool stream) {
+                                                     int64_t channel_step, int64_t depth, T* out, bool nontemporal) {
   using V = Vec<A>;
   const V top(row.lower_weight), bottom(row.upper_weight);
-  auto write = [&]<bool Unit, bool Stream>() {
+  auto write = [&]<bool Unit, bool Nontemporal>() {
     for (int64_t x = 0; x < width; ++x, out += depth) {
       const Tap<A>& column = columns[x];
       const T* corners[4] = {lower + column.lower * pixel_step, lower + column.upper * pixel_step,
@@ -86,7 +88,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
         });
         continue;
       }
-      write_vectors<V, Stream>(out, depth, [&](int64_t c, auto n) {
+      write_vectors<V, Nontemporal>(out, depth, [&](int64_t c, auto n) {
         const V above = fma(right, corner(1, c, n), left * corner(0, c, n));
         const V below = fma(right, corner(3, c, n), left * corner(2, c, n));
         return fma(bottom, below, top * above);
@@ -94,7 +96,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
     }
   };
   channel_step != 1 ? write.template operator()<false, false>()
-  : stream          ? write.template operator()<true, true>()
+  : nontemporal     ? write.template operator()<true, true>()
                     : write.template operator()<true, false>();
 }
 
@@ -128,7 +130,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
     V sum(A(-0.0));
     for (int64_t k = 0; k < readers.most; ++k) {
       const V weight = V::load(readers.weights + k * readers.stride + x);
-      const V value = V::pick(from, readers.outputs + k * readers.stride + x, readers.out - readers.first[x / block]);
+      const V value = V::gather(from, readers.outputs + k * readers.stride + x, readers.out - readers.first[x / block]);
       sum += select(weight == V(0), weight, weight * value);  // the value of a placeholder may be infinite
     }
     sum.store(out + x, count);
@@ -138,15 +140,15 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
 template <class Isa, class T>
 CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range<>* outputs, const int64_t* first_weight,
                                                       const A* weights, int64_t width, const A* sums, int64_t depth,
-                                                      T* out, bool stream) {
-  const auto gather = [&]<bool Stream>() {
+                                                      T* out, bool nontemporal) {
+  const auto gather = [&]<bool Nontemporal>() {
     for (int64_t x = 0; x < width; ++x, out += depth) {
       const auto [left, right] = outputs[x];
-      weigh_rows<Stream>(weights + first_weight[x], sums + left * depth, depth, right - left, depth, out);
+      weigh_rows<Nontemporal>(weights + first_weight[x], sums + left * depth, depth, right - left, depth, out);
     }
   };
-  stream &= Vec<A>::can_stream(out, depth);
-  stream ? gather.template operator()<true>() : gather.template operator()<false>();
+  nontemporal &= Vec<A>::can_store_nontemporal(out, depth);
+  nontemporal ? gather.template operator()<true>() : gather.template operator()<false>();
 }
 
 template struct RowKernel<kit::Isa, double>;

@@ -39,11 +39,12 @@ struct RowKernel {
 
   // Forward, NCHW: a row of the input (its pixels a step apart) along x, then two of those along y.
   static void stretch(const Columns<A>& columns, const T* row, int64_t step, A* out);
-  static void blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n, T* out, bool stream);
+  static void blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n, T* out,
+                    bool nontemporal);
 
   // Forward, channels_last: a row of the output from two rows of the input, with the strides of pixels and channels.
   static void write_pixels(const Tap<A>* columns, int64_t width, const T* lower, const T* upper, const Tap<A>& row,
-                           int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool stream);
+                           int64_t pixel_step, int64_t channel_step, int64_t depth, T* out, bool nontemporal);
 
   // Backward: the weighted sum of `rows` rows of the output's gradient, row_step apart, [width, depth]. `later` more
   // rows will be read next.
@@ -53,7 +54,7 @@ struct RowKernel {
   // Then along x, to a row of the input's gradient.
   static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);
   static void gather_pixels(const Range<>* outputs, const int64_t* first_weight, const A* weights, int64_t width,
-                            const A* sums, int64_t depth, T* out, bool stream);
+                            const A* sums, int64_t depth, T* out, bool nontemporal);
 };
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

@@ -26,7 +26,7 @@ struct Images {
 };
 
 template <class T>
-bool streams(const Params<T>& p, const kit::CpuContext& cpu) {
+bool uses_nontemporal_stores(const Params<T>& p, const kit::CpuContext& cpu) {
   return cpu.exceeds_cache(p.batch * p.channels * (p.y.in * p.x.in + p.y.out * p.x.out) * sizeof(T));
 }
 
@@ -37,13 +37,13 @@ class PlaneResizer {
   using A = kit::opmath<T>;
 
  public:
-  PlaneResizer(const Params<T>& p, const Columns<A>& columns, bool stream)
-      : p_(p), columns_(columns), stream_(stream), memory_(2 * round_up(p.x.out)) {}
+  PlaneResizer(const Params<T>& p, const Columns<A>& columns, bool nontemporal)
+      : p_(p), columns_(columns), nontemporal_(nontemporal), memory_(2 * round_up(p.x.out)) {}
 
   void write_row(int64_t plane, const Tap<A>& row, T* out) {
     const A* lower = stretched(plane, row.lower);
     const A* upper = stretched(plane, row.upper);
-    Kernel::blend(lower, upper, row.lower_weight, row.upper_weight, p_.x.out, out, stream_);
+    Kernel::blend(lower, upper, row.lower_weight, row.upper_weight, p_.x.out, out, nontemporal_);
   }
 
  private:
@@ -59,7 +59,7 @@ class PlaneResizer {
 
   const Params<T>& p_;
   const Columns<A> columns_;
-  const bool stream_;
+  const bool nontemporal_;
   std::vector<A> memory_;
   int64_t held_[2] = {-1, -1};
 };
@@ -70,25 +70,24 @@ void forward(const ForwardParams<T>& p, const kit::CpuContext& cpu) {
   const ColumnTaps vectors(columns, p.x.in);
   const Images<T> images(p);
   const int64_t row_size = p.x.out * images.depth;
-  const bool stream = streams(p, cpu);
-  kit::parallel_rows(cpu, images.count * p.y.out, row_size, kit::elements_per_task,
-                     [&](auto isa, int64_t begin, int64_t end) {
-                       using Kernel = RowKernel<typename decltype(isa)::type, T>;
-                       PlaneResizer<Kernel, T> planes(p, vectors.view(), stream);
-                       for (int64_t i = begin; i < end; ++i) {
-                         const int64_t image = i / p.y.out;
-                         const auto& row = rows[i % p.y.out];
-                         T* out = p.target + i * row_size;
-                         if (!p.channels_last) {
-                           planes.write_row(image, row, out);
-                         } else {
-                           const T* source = Images<T>::source(p, image);
-                           Kernel::write_pixels(columns.data(), p.x.out, source + row.lower * p.strides.h,
-                                                source + row.upper * p.strides.h, row, p.strides.w, p.strides.c,
-                                                p.channels, out, stream);
-                         }
-                       }
-                     });
+  const bool nontemporal = uses_nontemporal_stores(p, cpu);
+  kit::parallel_rows(cpu, images.count * p.y.out, row_size, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
+    using Kernel = RowKernel<typename decltype(isa)::type, T>;
+    PlaneResizer<Kernel, T> planes(p, vectors.view(), nontemporal);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t image = i / p.y.out;
+      const auto& row = rows[i % p.y.out];
+      T* out = p.target + i * row_size;
+      if (!p.channels_last) {
+        planes.write_row(image, row, out);
+      } else {
+        const T* source = Images<T>::source(p, image);
+        Kernel::write_pixels(columns.data(), p.x.out, source + row.lower * p.strides.h,
+                             source + row.upper * p.strides.h, row, p.strides.w, p.strides.c, p.channels, out,
+                             nontemporal);
+      }
+    }
+  });
 }
 
 // A row of the input's gradient: the rows of the output's gradient summed along y, then that along x.
@@ -102,35 +101,34 @@ void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   const bool alike = columns.most * p.x.in <= 8 * (p.x.in + p.x.out);
   std::optional<VectorReaders<A>> vectors;
   if (depth == 1 && alike) vectors.emplace(columns, p.x.out);
-  const bool stream = streams(p, cpu);
+  const bool nontemporal = uses_nontemporal_stores(p, cpu);
   // Pixels along x for which the sums along y stay in the first cache.
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
-  kit::parallel_rows(
-      cpu, images.count * p.y.in, work, kit::elements_per_task, [&](auto isa, int64_t begin, int64_t end) {
-        using Kernel = RowKernel<typename decltype(isa)::type, T>;
-        std::vector<A> along_y(p.x.out * depth);
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t y = i % p.y.in;
-          const auto [first, last] = rows.outputs[y];
-          const T* grad = Images<T>::source(p, i / p.y.in) + first * p.strides.h;
-          const int64_t later = y + 1 < p.y.in ? rows.outputs[y + 1].last - last : 0;
-          T* out = p.target + i * p.x.in * depth;
-          for (int64_t x = 0, summed = 0; x < p.x.in; x += tile) {
-            const int64_t count = std::min(tile, p.x.in - x), right = columns.outputs[x + count - 1].last;
-            Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later,
-                             p.strides.w, p.strides.c, right - summed, depth, along_y.data() + summed * depth);
-            summed = right;
-            if (vectors) {
-              Kernel::gather(vectors->view(), along_y.data(), out);
-            } else {
-              Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
-                                    count, along_y.data(), depth, out + x * depth, stream);
-            }
-          }
+  kit::parallel_rows(cpu, images.count * p.y.in, work, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
+    using Kernel = RowKernel<typename decltype(isa)::type, T>;
+    std::vector<A> along_y(p.x.out * depth);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t y = i % p.y.in;
+      const auto [first, last] = rows.outputs[y];
+      const T* grad = Images<T>::source(p, i / p.y.in) + first * p.strides.h;
+      const int64_t later = y + 1 < p.y.in ? rows.outputs[y + 1].last - last : 0;
+      T* out = p.target + i * p.x.in * depth;
+      for (int64_t x = 0, summed = 0; x < p.x.in; x += tile) {
+        const int64_t count = std::min(tile, p.x.in - x), right = columns.outputs[x + count - 1].last;
+        Kernel::sum_rows(grad + summed * p.strides.w, p.strides.h, rows.weights_of(y), last - first, later, p.strides.w,
+                         p.strides.c, right - summed, depth, along_y.data() + summed * depth);
+        summed = right;
+        if (vectors) {
+          Kernel::gather(vectors->view(), along_y.data(), out);
+        } else {
+          Kernel::gather_pixels(columns.outputs.data() + x, columns.first_weight.data() + x, columns.weights.data(),
+                                count, along_y.data(), depth, out + x * depth, nontemporal);
         }
-      });
+      }
+    }
+  });
 }
 
 [[maybe_unused]] const bool added = kit::for_each_dtype([]<class T>() {

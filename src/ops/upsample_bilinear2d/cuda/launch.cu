@@ -14,7 +14,7 @@ namespace {
 
 // Whether int holds every position, with room for a few steps more, and every offset within a row of the source.
 template <class T>
-bool is_narrow(const Params<T>& p) {
+bool fits_int32(const Params<T>& p) {
   constexpr int64_t most = 1 << 30;
   const int64_t longest = std::max({p.y.in, p.y.out, p.x.in, p.x.out});
   return longest <= most && p.strides.w <= most / longest;
@@ -23,7 +23,7 @@ bool is_narrow(const Params<T>& p) {
 // Calls f.operator()<N, K, ChannelsLast, Index>(launch). planes: whether the kernel can take several.
 template <class T, class F>
 void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes, F f) {
-  const bool narrow = is_narrow(p);
+  const bool narrow = fits_int32(p);
   const bool aligned = p.channels_last && p.strides.c == 1 && kit::is_aligned16(p.target, {}) &&
                        kit::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
   const auto launch = image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
@@ -49,7 +49,7 @@ bool has_packs(const Params<T>& p, int64_t source_width) {
 template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
-  if (p.channels_last || !is_narrow(p) || p.strides.w != 1 || !kit::is_aligned16(p.target, {})) return std::nullopt;
+  if (p.channels_last || !fits_int32(p) || p.strides.w != 1 || !kit::is_aligned16(p.target, {})) return std::nullopt;
   const bool packs = has_packs<kit::wide<T>>(p, backward ? p.x.out : p.x.in);
   return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }

@@ -56,14 +56,14 @@ struct ImageSizes {
 };
 
 // Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
-constexpr int64_t most_rows = 64;
+constexpr int64_t max_rows = 64;
 
 // packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread
 // may compute several.
 inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                                 bool planes) {
   // Half of what a large device holds.
-  constexpr int64_t enough_parts = 1 << 17;
+  constexpr int64_t min_parts = 1 << 17;
   const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
   const auto launch_of = [&](int64_t planes, int64_t rows) {
@@ -71,12 +71,12 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
     const int64_t segments = kit::ceil_div(target.height, rows);
     const Parts parts{images * segments * (row / width), row / width, segments, rows,
                       channels_last ? target.channels / width : target.channels};
-    return ImageLaunch{kit::stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
+    return ImageLaunch{kit::grid_stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
   };
   int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
-  if (2 * target.batch * target.channels < together || launch_of(together, 1).parts.count < enough_parts) together = 1;
-  int64_t rows = std::min(most_rows, target.height);
-  while (rows > 1 && launch_of(together, rows).parts.count < enough_parts) rows = (rows + 1) / 2;
+  if (2 * target.batch * target.channels < together || launch_of(together, 1).parts.count < min_parts) together = 1;
+  int64_t rows = std::min(max_rows, target.height);
+  while (rows > 1 && launch_of(together, rows).parts.count < min_parts) rows = (rows + 1) / 2;
   return launch_of(together, rows);
 }
 
@@ -174,15 +174,15 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
   // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp
   // writes to at most two places of each plane. None of them was measured.
-  constexpr int64_t most_bytes = 20 << 10, enough_tiles = 1 << 9, most_columns = 1 << 20, enough_packs = 16;
-  if (std::max(x.in, x.out) > most_columns || (backward && !ends_inside(x))) return std::nullopt;
+  constexpr int64_t max_bytes = 20 << 10, min_tiles = 1 << 9, max_columns = 1 << 20, min_packs = 16;
+  if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
   // Columns of the source, and how many of them go to one of the target.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
   // Forward would read columns that nothing needs, backward sum more of them than it reads.
   if (ratio > (backward ? 16 : 2)) return std::nullopt;
   const bool few_columns = !backward || has_few_readers(x);
-  packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= enough_packs * tile_columns<A>;
+  packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= min_packs * tile_columns<A>;
   const int width = packs ? tile_columns<A> : backward ? 1 : 2, planes = tile_planes<A>(width, element_bytes);
   if (target.width % width != 0) return std::nullopt;
   const int64_t all_planes = target.batch * target.channels;
@@ -198,24 +198,24 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
     const int block = 128 / static_cast<int>(column_bytes);
     return kit::round_up(most, block) + block / 2;
   };
-  int64_t most_strips = tile_threads;
-  while (pitch_of(std::min(most_strips, all_strips)) * column_bytes > most_bytes) most_strips /= 2;
+  int64_t max_strips = tile_threads;
+  while (pitch_of(std::min(max_strips, all_strips)) * column_bytes > max_bytes) max_strips /= 2;
   // A multiple of the threads whose packs shared memory gives together: they then are of one group.
-  const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, most_strips)), int64_t{8});
+  const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, max_strips)), int64_t{8});
   const int64_t row_tiles = kit::ceil_div(all_strips, strips);
   const int pitch = pitch_of(strips);
-  const int64_t groups = std::min({tile_threads / strips, most_bytes / (pitch * column_bytes), all_groups});
+  const int64_t groups = std::min({tile_threads / strips, max_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
   const auto parts_of = [&](int64_t rows) {
     const int64_t segments = kit::ceil_div(target.height, rows);
     return Parts{kit::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
   };
-  int64_t rows = std::min(most_rows, target.height);
-  while (rows > 4 && parts_of(rows).count < enough_tiles) rows = (rows + 1) / 2;
+  int64_t rows = std::min(max_rows, target.height);
+  while (rows > 4 && parts_of(rows).count < min_tiles) rows = (rows + 1) / 2;
   const Parts parts = parts_of(rows);
-  if (parts.count < enough_tiles / 2) return std::nullopt;
+  if (parts.count < min_tiles / 2) return std::nullopt;
   const int step = std::max(1, static_cast<int>(std::lround(width * ratio)));
-  kit::LaunchShape shape = kit::stride_launch(parts.count, 1);
+  kit::LaunchShape shape = kit::grid_stride_launch(parts.count, 1);
   shape.threads = static_cast<unsigned>(kit::round_up(groups * strips, int64_t{32}));
   shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   return Tiles{shape,

@@ -98,14 +98,14 @@ struct TileGathered {
   using Row = TileRow<N, K, T>;
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = Row::rows_ahead;
-  static constexpr int most_together = C > 1 ? columns_together : 2 * columns_together;
+  static constexpr int max_together = C > 1 ? columns_together : 2 * columns_together;
 
   Row row;
   const Axis<A, int>& x_axis;
   int column, together;
   Range<int> rest[C];  // what is not among those together
-  const typename Row::Column* at[C][most_together];
-  A weight[C][most_together];
+  const typename Row::Column* at[C][max_together];
+  A weight[C][max_together];
 
   // zero: a column of -0, the placeholder for columns that are not read. Its weight is 0, so it adds -0.
   __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, int together,
@@ -116,7 +116,7 @@ struct TileGathered {
       const auto outputs = x_axis.outputs_of(column + n);
       rest[n] = {outputs.first + together, outputs.last};
 #pragma unroll
-      for (int j = 0; j < most_together; ++j) {
+      for (int j = 0; j < max_together; ++j) {
         const int x = outputs.first + j;
         const bool counts = x < outputs.last;
         at[n][j] = counts ? row[x] : zero;
@@ -136,7 +136,7 @@ struct TileGathered {
         for (int k = 0; k < K; ++k) sum[k][n] += by * kit::widen<A>(grad, k);
       };
 #pragma unroll
-      for (int begin = 0; begin < most_together; begin += columns_together) {
+      for (int begin = 0; begin < max_together; begin += columns_together) {
         if (begin >= together) break;
 #pragma unroll
         for (int j = begin; j < begin + columns_together; ++j) add(weight[n][j], *at[n][j]);

@@ -1,0 +1,54 @@
+#pragma once
+
+// The type that formulas of 16-bit elements compute with.
+
+#include <type_traits>
+
+#include "cppcuda/kit/cuda/approximate.cuh"
+#include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/math/select.h"
+
+namespace cppcuda::kit {
+
+// A float whose exp and quotients are single instructions of the GPU, without the further steps that make all bits of a
+// float right. With those, instructions would bound 16-bit kernels, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of
+// it, a quotient by 2^-22; either is 0 where it would be subnormal.
+struct FastFloat {
+  float value;
+
+  FastFloat() = default;
+  __device__ explicit FastFloat(float v) : value(v) {}
+  __device__ operator float() const { return value; }
+
+  friend __device__ FastFloat operator-(FastFloat a) { return FastFloat(-a.value); }
+  friend __device__ FastFloat operator+(FastFloat a, FastFloat b) { return FastFloat(a.value + b.value); }
+  friend __device__ FastFloat operator-(FastFloat a, FastFloat b) { return FastFloat(a.value - b.value); }
+  friend __device__ FastFloat operator*(FastFloat a, FastFloat b) { return FastFloat(a.value * b.value); }
+  friend __device__ FastFloat operator/(FastFloat a, FastFloat b) {
+    return FastFloat(a.value * approximate_reciprocal(b.value));
+  }
+  __device__ FastFloat& operator+=(FastFloat a) { return *this = *this + a; }
+  friend __device__ bool operator<(FastFloat a, FastFloat b) { return a.value < b.value; }
+  friend __device__ bool operator<=(FastFloat a, FastFloat b) { return a.value <= b.value; }
+  friend __device__ FastFloat abs(FastFloat a) { return FastFloat(fabsf(a.value)); }
+  friend __device__ FastFloat exp(FastFloat a) { return FastFloat(exp_of(a.value)); }
+
+  // Near 0 Taylor polynomials, where what follows would cancel.
+  friend __device__ FastFloat expm1(FastFloat a) {
+    const float x = a.value, near = x * (1 + x * (0.5F + x * (1.0F / 6)));
+    return FastFloat(select(fabsf(x) < 0.03125F, near, exp_of(x) - 1));
+  }
+  friend __device__ FastFloat tanh(FastFloat a) {
+    const float x = a.value, xx = x * x, near = x * (1 - xx * (1.0F / 3 - xx * (2.0F / 15)));
+    return FastFloat(select(fabsf(x) < 0.125F, near, 1 - 2 * approximate_reciprocal(exp_of(2 * x) + 1)));
+  }
+
+ private:
+  static __device__ float exp_of(float x) { return approximate_exp2(x * 1.44269504F); }
+};
+
+// For elements of these types.
+template <class T, class... Others>
+using elementwise_math = std::conditional_t<sizeof(T) == 2 && ((sizeof(Others) == 2) && ...), FastFloat, opmath<T>>;
+
+}  // namespace cppcuda::kit
