@@ -212,7 +212,7 @@ TEST(Autograd, AttributesAreOwned) {
   mode[0] = 'x';
   EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
                                         std::vector<bool>{true, false}));
-  const auto computes = [&](size_t o) {
+  const auto is_requested = [&](size_t o) {
     return std::apply([&](const auto&... a) { return kit::is_requested(o, a...); }, attributes);
   };
   EXPECT_TRUE(is_requested(0));

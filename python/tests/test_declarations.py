@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
-if not SRC.is_dir():
+INCLUDE = Path(__file__).parents[2] / "include"
+if not (INCLUDE / "cppcuda" / "kit").is_dir():
     pytest.skip("not in a source tree", allow_module_level=True)
 if not shutil.which("c++"):
     pytest.skip("no compiler", allow_module_level=True)
@@ -25,7 +25,7 @@ GOOD = '"a::f(Tensor x[B?, N], Tensor? y[B?, N], float by, bool[1] output_mask) 
 def compile_errors(declaration: str, uses: str = "") -> str:
     """What the compiler says. The headers that read declarations include nothing of torch."""
     program = PROGRAM.format(declaration=declaration, uses=uses)
-    command = ["c++", "-std=c++20", "-fsyntax-only", "-fmessage-length=0", f"-I{SRC}", "-x", "c++", "-"]
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-fmessage-length=0", f"-I{INCLUDE}", "-x", "c++", "-"]
     done = subprocess.run(command, input=program, capture_output=True, text=True)
     assert (done.returncode == 0) == (not done.stderr), done.stderr
     return done.stderr
