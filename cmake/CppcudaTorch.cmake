@@ -88,8 +88,8 @@ if(NOT TARGET cppcuda::torch_cpu)
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
 
-# What a program links that may use any device of this torch. libtorch.so is here, although it is only a list of the
-# other libraries: it also exports parts of the C++ standard library, and what takes one of them from it needs CUDA.
+# What a program links that may use any device of this torch. libtorch.so is not in cppcuda::torch_cpu: it needs
+# libtorch_cuda.so, and in torch 2.11 the linker resolves parts of the C++ standard library from it.
 if(NOT TARGET cppcuda::torch)
   add_library(cppcuda::torch INTERFACE IMPORTED)
   set(_cppcuda_libraries cppcuda::torch_cpu "${CPPCUDA_TORCH_DIR}/lib/libtorch.so")

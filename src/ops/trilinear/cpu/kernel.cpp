@@ -85,10 +85,8 @@ struct Loops {
       for (int c = 0; c < 8; c += count) {
         sum += voxel.weight(Together<count>{c, far}) * V::load(feats + c * features, count * features);
       }
-      if constexpr (count > 1) {
 #pragma GCC unroll 3
-        for (int d = 0; count >> d > 1; ++d) sum += sum.permuted(later[d]);
-      }
+      for (int d = 0; count >> d > 1; ++d) sum += sum.permuted(later[d]);
       sum.store(p.out + row * features, features);
     }
   }
