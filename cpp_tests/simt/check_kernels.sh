@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when the emulator did not run every kernel: each __global__ function of the sources, in each of its instances.
 #
-#   check_kernels.sh <repository> <cppcuda_simt_tests> <what its run wrote to $CPPCUDA_SIMT_KERNELS>
+#   check_kernels.sh <repository> <cppcuda_simt_tests> <files that its runs wrote to $CPPCUDA_SIMT_KERNELS>...
 set -euo pipefail
 
 fail() {
@@ -33,6 +33,6 @@ missing=$(comm -23 <(echo "$launchable") <(echo "$declared"))
 [ -z "$missing" ] || fail "functions named as kernels that are none:" "$missing"
 missing=$(comm -13 <(echo "$launchable") <(echo "$declared"))
 [ -z "$missing" ] || fail "kernels that no launcher uses:" "$missing"
-missing=$(join -v 1 <(sort -k1,1 <<< "$instances") <(sort "$3"))
+missing=$(join -v 1 <(sort -k1,1 <<< "$instances") <(sort -u "${@:3}"))
 [ -z "$missing" ] || fail "kernels that no test ran in the emulator:" "$missing"
 echo "$(wc -l <<< "$instances") instances of $(wc -l <<< "$declared") kernels ran"
