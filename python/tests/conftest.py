@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 import setuptools  # noqa: F401  (it must come before distutils, which it replaces; inductor has them the other way round)
 import torch
-from op_samples import register_all
+from op_samples import OpEntry, register_all
 
 register_all()  # tests are parametrised over the table when they are collected
 
@@ -45,6 +45,9 @@ CAPABILITIES = (
     "DTensor",
 )
 
+# The rows that are one test for each transform of torch: with --reduced they run for one operator per mechanism.
+TRANSFORMS = {"vmap", "torch.func", "compile", "compiled autograd", "export", "AOTInductor", "TorchScript", "DTensor"}
+
 # torch speaks of its own plans here, not of anything that a test does wrong.
 TORCH_DEPRECATIONS = (
     r"ignore:`torch\.jit\.\w+` is (deprecated|not supported in Python):DeprecationWarning",
@@ -55,8 +58,18 @@ hypothesis.settings.register_profile("cppcuda", deadline=None, derandomize=True,
 hypothesis.settings.load_profile("cppcuda")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reduced",
+        action="store_true",
+        help="for a second version of torch: leaves out the tests marked any_torch, and runs those of transforms "
+        "for one operator per mechanism",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: needs gigabytes of memory or minutes (deselect with -m 'not slow')")
+    config.addinivalue_line("markers", "any_torch: does not depend on the version of torch (deselected by --reduced)")
     config.addinivalue_line("markers", "large: fills a GPU's memory, so one at a time")
     config.addinivalue_line(
         "markers", "capability(name): a row of the support matrix, for the operator that `entry` names"
@@ -99,7 +112,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 _outcomes: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def is_reduced_away(item: pytest.Item) -> bool:
+    """Whether a run with --reduced leaves a test out."""
+    if item.get_closest_marker("any_torch"):
+        return True
+    params = getattr(item, "callspec", None)
+    entry = params and params.params.get("entry")
+    rows = {name for mark in item.iter_markers("capability") for name in mark.args}
+    return isinstance(entry, OpEntry) and not entry.represents_mechanism and bool(rows & TRANSFORMS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--reduced"):
+        config.hook.pytest_deselected(items=[item for item in items if is_reduced_away(item)])
+        items[:] = [item for item in items if not is_reduced_away(item)]
     for item in items:
         params = getattr(item, "callspec", None)
         entry = params and params.params.get("entry")

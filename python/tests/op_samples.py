@@ -190,6 +190,8 @@ class OpEntry:
     arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests; likewise
     bad_inputs: tuple[BadInput, ...]
     output_like: tuple[str, ...]  # the argument that each output has its dtype from
+    # What it is for torch's transforms: "elementwise", "row", "linear map", "matrix product"; a backward op needs none
+    mechanism: str = ""
     backward: OpEntry | None = None
     oracles: tuple[Callable[..., Any], ...] = ()  # further ones, for values only; None: does not apply
     function: Callable[..., Any] | None = None  # in cppcuda.functional, with the op's arguments
@@ -215,6 +217,12 @@ class OpEntry:
     differentiated_as: str = ""
     # Inputs that stay alive in the graph when a gradient for one tensor argument is asked for
     saved_for: dict[int, set[int]] = field(default_factory=dict)
+
+    @property
+    def represents_mechanism(self) -> bool:
+        """Whether this is the first operator of its mechanism in the table, or the backward op of that one."""
+        forward = next((e for e in OPS if e.backward is self), self)
+        return forward is next(e for e in OPS if e.mechanism == forward.mechanism)
 
     @property
     def op(self) -> Any:

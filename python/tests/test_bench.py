@@ -21,6 +21,8 @@ import bench  # noqa: E402
 import targets  # noqa: E402
 import timing  # noqa: E402
 
+pytestmark = pytest.mark.any_torch
+
 
 def samples(*seconds: float, switches: tuple[int, ...] = ()) -> timing.Samples:
     return timing.Samples(1, list(seconds), list(switches or (0,) * len(seconds)))

@@ -23,6 +23,8 @@ double {name}(const double* x, int n) {{
 }}
 """
 
+pytestmark = pytest.mark.any_torch
+
 
 def functions(folder: Path, *sources: str) -> dict[str, list[str]]:
     folder.mkdir()

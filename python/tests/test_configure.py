@@ -28,6 +28,8 @@ MAJOR = CUDA.split(".")[0] if CUDA else ""
     r'set\(CPPCUDA_RELEASE_ARCHITECTURES "(.*)"\)', (ROOT / "cmake/CppcudaCuda.cmake").read_text()
 )
 
+pytestmark = pytest.mark.any_torch
+
 
 def nvcc_of_this_torch() -> str:
     candidates = [

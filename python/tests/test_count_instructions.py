@@ -15,6 +15,8 @@ if not SCRIPT.is_file():
 
 counts = load_script(SCRIPT)
 
+pytestmark = pytest.mark.any_torch
+
 
 def loop(instructions: int, name: str = "a/forward") -> object:
     return counts.Loop(name, 64, instructions)

@@ -26,6 +26,8 @@ register_all()
 torch.save(dict(results()), {path!r})
 """
 
+pytestmark = pytest.mark.any_torch
+
 
 def gradients(outputs: Tensor | tuple[Tensor, ...], inputs: list[Tensor]) -> Iterator[Tensor]:
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs

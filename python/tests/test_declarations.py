@@ -21,6 +21,8 @@ static_assert(Op::declaration.arguments.size() > 0);
 """
 GOOD = '"a::f(Tensor x[B?, N], Tensor? y[B?, N], float by, bool[1] output_mask) -> (Tensor grad(x))"'
 
+pytestmark = pytest.mark.any_torch
+
 
 def compile_errors(declaration: str, uses: str = "") -> str:
     """What the compiler says. The headers that read declarations include nothing of torch."""

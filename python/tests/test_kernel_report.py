@@ -18,6 +18,8 @@ if not SCRIPT.is_file():
 
 report = load_script(SCRIPT)
 
+pytestmark = pytest.mark.any_torch
+
 
 def code_of(text: str) -> list:
     """From lines of `[@guard] opcode operands`, at the addresses that a listing would give them."""

@@ -13,7 +13,7 @@ GIB = 1 << 30
 ROWS, FEATURES = 3, (1 << 31) // 16 + 40  # feats: 1.5 * 2^31 elements; the last rows of it lie past 2^31
 FEATS_BYTES = ROWS * 8 * FEATURES * 2
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_torch]
 
 
 def needs_memory(wanted: int) -> None:

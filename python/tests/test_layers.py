@@ -23,6 +23,8 @@ KERNEL_FILES = re.compile(
 KERNELS = [p for p in FILES if KERNEL_FILES.search(str(p))]
 SIXTEEN_BIT_TYPES = {"c10/util/BFloat16.h", "c10/util/Half.h"}
 
+pytestmark = pytest.mark.any_torch
+
 
 def path_of(name: str) -> Path:
     return ROOT / "include" / name if name.startswith("cppcuda/") else SRC / name

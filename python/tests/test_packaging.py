@@ -13,9 +13,12 @@ from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(
-    any(find_spec(m) is None for m in ("pip", "scikit_build_core")), reason="pip or scikit-build-core is missing"
-)
+pytestmark = [
+    pytest.mark.any_torch,
+    pytest.mark.skipif(
+        any(find_spec(m) is None for m in ("pip", "scikit_build_core")), reason="pip or scikit-build-core is missing"
+    ),
+]
 
 
 def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ if not (SCRIPTS / "lib.sh").is_file():
 
 Start = Callable[..., subprocess.Popen]
 
+pytestmark = pytest.mark.any_torch
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:

@@ -62,6 +62,7 @@ def _entry(
 ) -> OpEntry:
     return OpEntry(
         name=name,
+        mechanism="elementwise",
         reference=reference,
         oracles=oracles,
         specs=tuple(_specs(1)),

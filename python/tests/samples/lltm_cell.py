@@ -299,6 +299,7 @@ _BACKWARD = OpEntry(
 )
 
 _COMMON: dict[str, Any] = {
+    "mechanism": "matrix product",
     "specs": tuple(_specs()),
     "sized": lambda n: _args(n, i=3, s=16),
     "arguments": _arguments(),

@@ -177,6 +177,7 @@ def _bad_trilinear_backward() -> Iterator[BadInput]:
 register(
     OpEntry(
         name="trilinear",
+        mechanism="row",
         reference=trilinear_reference,
         oracles=(trilinear_grid_sample,),
         specs=tuple(_trilinear_specs()),

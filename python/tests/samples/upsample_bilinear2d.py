@@ -208,6 +208,7 @@ def _bad(op: str, argument: str, size_argument: str) -> Iterator[BadInput]:
 register(
     OpEntry(
         name="upsample_bilinear2d",
+        mechanism="linear map",
         reference=upsample_reference,
         oracles=(interpolate,),
         specs=tuple(_specs(backward=False)),
