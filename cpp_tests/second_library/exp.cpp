@@ -6,7 +6,7 @@
 
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
-#include "elementwise.h"
+#include "map.h"
 
 namespace second {
 namespace {

@@ -5,7 +5,7 @@
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/row_strides.h"
-#include "elementwise.h"
+#include "map.h"
 
 namespace second {
 namespace {

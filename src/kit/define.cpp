@@ -9,17 +9,14 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto values = torch::jit::last(*stack, arguments.size());
   const char* name = op_name(op.schema());
   const Checker check(name);
+  const bool has_cuda = op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!values[i].isTensor()) continue;  // nor None
     const Tensor& t = values[i].toTensor();
     check.floating(arguments[i].name().c_str(), t);
-#ifdef CPPCUDA_CUDA
-    TORCH_CHECK(t.is_cpu() || t.is_cuda(), name, ": ", arguments[i].name(), " must be on cpu or cuda, got ",
-                t.device());
-#else
-    TORCH_CHECK(t.is_cpu(), name, ": ", arguments[i].name(), " must be on cpu, got ", t.device(),
+    TORCH_CHECK(t.is_cpu() || (has_cuda && t.is_cuda()), name, ": ", arguments[i].name(), " must be on cpu",
+                has_cuda ? " or cuda" : "", ", got ", t.device(),
                 t.is_cuda() ? ": this cppcuda was built without CUDA; build it again with CPPCUDA_WITH_CUDA=ON" : "");
-#endif
   }
   TORCH_CHECK(false, name, ": no kernel for these arguments");
 }

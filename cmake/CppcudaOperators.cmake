@@ -1,0 +1,213 @@
+# cppcuda_add_operators: makes a library of operators from a folder of sources.
+#
+#   cppcuda_add_operators(<name> [SOURCES <folder>] [HEADERS <folder>])
+#
+# The folder SOURCES (default: src) has these files, of which a library needs some:
+#
+#   *.cpp  ops/*/*.cpp  elementwise/*.cpp                  what talks to torch: declarations, derivatives, dispatch
+#   ops/*/cpu/kernel.cpp  elementwise/cpu_kernel.cpp       CPU kernels, compiled once per instruction set
+#   ops/*/cpu/launch.cpp  elementwise/cpu.cpp              their launches
+#   ops/*/cuda/*.cu  elementwise/*.cu                      CUDA kernels and their launches, if CPPCUDA_CUDA is ON
+#
+# HEADERS (default: none) is the folder of the public headers. The function makes two shared libraries:
+#
+#   <name>            what talks to torch; it needs libc10, libtorch_cpu and <name>_kernels
+#   <name>_kernels    all kernels; it needs nothing of torch, and exports the function <name>_kernels_v1
+#
+# and the object libraries that they are linked from, for tests that link some of them with other kernels:
+#
+#   <name>_ops, <name>_kernel_calls, cppcuda_kit           for <name>
+#   <name>_cpu_launches, <name>_kernels_<isa>,
+#   <name>_cuda_kernels, <name>_kernel_table               for <name>_kernels
+#
+# The properties CPPCUDA_CPU_OBJECTS and CPPCUDA_CUDA_SOURCES of the target <name> have the objects of the CPU kernels with
+# their launches, and the CUDA files. The target cppcuda_flags has the flags of everything that is compiled; a project
+# adds its own there.
+#
+# In:  the results of CppcudaTorch.cmake and CppcudaCuda.cmake
+
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH CPPCUDA_KIT_ROOT)
+
+# The instruction sets for which the CPU kernels are compiled (include/cppcuda/kit/cpu/isa.h), and their flags.
+set(CPPCUDA_ISAS base)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND CPPCUDA_ISAS avx2 avx512)
+  set(CPPCUDA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+  set(CPPCUDA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+endif()
+
+add_library(cppcuda_flags INTERFACE)
+target_compile_features(cppcuda_flags INTERFACE cxx_std_20)
+target_compile_options(
+  cppcuda_flags
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>
+            # Without it at::parallel_for is serial. Named as a flag: torch brings the runtime's library.
+            $<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>
+            # nvcc hands these to the host compiler; torch's headers are not free of the rest of -Wextra there.
+            $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr
+            --diag-suppress=445>) # a template parameter that no argument names, as in []<class T>() {}
+target_link_options(cppcuda_flags INTERFACE ${OpenMP_CXX_FLAGS})
+# A project may have no build type: the kernels would be 35 times slower.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  target_compile_options(cppcuda_flags INTERFACE -O3 -DNDEBUG)
+endif()
+# Messages name source files (__FILE__), and not where they were on the machine that compiled them.
+set(folders "${CPPCUDA_KIT_ROOT}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
+list(REMOVE_DUPLICATES folders)
+foreach(folder IN LISTS folders)
+  target_compile_options(cppcuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${folder}/=>"
+                                                 "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=\"-fmacro-prefix-map=${folder}/=\">")
+endforeach()
+
+# An object library for a library of operators. ${sources} and ${generated} are variables of the caller.
+macro(_cppcuda_add_objects target)
+  add_library(${target} OBJECT ${ARGN})
+  set_target_properties(
+    ${target}
+    PROPERTIES CXX_STANDARD 20
+               CXX_EXTENSIONS OFF
+               CUDA_STANDARD 20
+               CUDA_STANDARD_REQUIRED ON
+               CXX_VISIBILITY_PRESET hidden
+               CUDA_VISIBILITY_PRESET hidden
+               VISIBILITY_INLINES_HIDDEN ON
+               POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${target} PRIVATE "${sources}" "${CPPCUDA_KIT_ROOT}/include" "${generated}")
+  target_link_libraries(${target} PRIVATE cppcuda_flags)
+endmacro()
+
+# Files of kernels: of torch they see the headers, no library.
+macro(_cppcuda_add_kernel_objects target)
+  _cppcuda_add_objects(${target} ${ARGN})
+  target_include_directories(${target} SYSTEM PRIVATE "${CPPCUDA_TORCH_DIR}/include")
+endmacro()
+
+# The table of kernels that the C function <name>_kernels_v1 returns. A test that links kernels of its own has its own.
+function(cppcuda_add_kernel_table target name has_cuda)
+  set(sources "")
+  set(generated "$<TARGET_PROPERTY:${name}_kernel_headers,CPPCUDA_GENERATED>")
+  _cppcuda_add_kernel_objects(${target} "${CPPCUDA_KIT_ROOT}/src/kit/kernel_table.cpp")
+  target_compile_definitions(${target} PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1 CPPCUDA_HAS_CUDA=$<BOOL:${has_cuda}>)
+  add_dependencies(${target} ${name}_kernel_headers)
+endfunction()
+
+# The hash of the headers with which both libraries are compiled: it changes with every struct of a kernel's parameters.
+function(_cppcuda_add_kernel_headers name sources generated)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/*.h" "${sources}/elementwise/*.h"
+       "${sources}/ops/*/*.h")
+  set(script "${CPPCUDA_KIT_ROOT}/cmake/HashHeaders.cmake")
+  add_custom_command(
+    OUTPUT "${generated}/kernel_headers.h"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${generated}/kernel_headers.h" -P "${script}" ${headers}
+    DEPENDS ${headers} "${script}"
+    VERBATIM)
+  add_custom_target(${name}_kernel_headers DEPENDS "${generated}/kernel_headers.h")
+  set_target_properties(${name}_kernel_headers PROPERTIES CPPCUDA_GENERATED "${generated}")
+endfunction()
+
+# What the kit compiles for libraries of operators: registration, the autograd Node, batching, checks. Hidden, so that each
+# library has its own.
+function(_cppcuda_add_kit)
+  set(sources "")
+  set(generated "")
+  file(GLOB files CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/src/kit/*.cpp")
+  list(FILTER files EXCLUDE REGEX "/(kernels|kernel_table)\\.cpp$")
+  _cppcuda_add_objects(cppcuda_kit ${files})
+  target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_ROOT}/include")
+  target_link_libraries(cppcuda_kit PUBLIC cppcuda::torch_cpu)
+  # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
+  set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
+                              PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
+endfunction()
+
+function(cppcuda_add_operators name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCES;HEADERS" "")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(sources "${CMAKE_CURRENT_SOURCE_DIR}/src")
+  if(arg_SOURCES)
+    cmake_path(ABSOLUTE_PATH arg_SOURCES NORMALIZE OUTPUT_VARIABLE sources)
+  endif()
+  set(generated "${CMAKE_CURRENT_BINARY_DIR}/${name}_generated")
+  _cppcuda_add_kernel_headers(${name} "${sources}" "${generated}")
+
+  # ---- <name>_kernels. The CUDA files come first, as ninja starts with what is defined first: they take longest.
+  file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
+  set(has_cuda OFF)
+  if(CPPCUDA_CUDA AND cuda_files)
+    set(has_cuda ON)
+    _cppcuda_add_kernel_objects(${name}_cuda_kernels ${cuda_files})
+  endif()
+  cppcuda_add_kernel_table(${name}_kernel_table ${name} ${has_cuda})
+  add_library(${name}_kernels SHARED $<TARGET_OBJECTS:${name}_kernel_table>)
+  set(cpu_objects "")
+  file(GLOB cpu_files CONFIGURE_DEPENDS "${sources}/ops/*/cpu/launch.cpp" "${sources}/elementwise/cpu.cpp")
+  file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/ops/*/cpu/kernel.cpp" "${sources}/elementwise/cpu_kernel.cpp")
+  if(cpu_files)
+    _cppcuda_add_kernel_objects(${name}_cpu_launches ${cpu_files})
+    list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
+  endif()
+  if(cpu_kernels)
+    foreach(isa IN LISTS CPPCUDA_ISAS)
+      _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
+      list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_kernels_${isa}>)
+    endforeach()
+  endif()
+  target_sources(${name}_kernels PRIVATE ${cpu_objects})
+  target_link_libraries(${name}_kernels PRIVATE cppcuda_flags)
+  target_link_options(${name}_kernels PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed" "LINKER:--exclude-libs,ALL")
+  if(has_cuda)
+    target_link_libraries(${name}_kernels PRIVATE ${name}_cuda_kernels "${CPPCUDA_CUDART_STATIC}" Threads::Threads
+                                                  ${CMAKE_DL_LIBS} rt)
+  endif()
+
+  # ---- <name>
+  if(NOT TARGET cppcuda_kit)
+    _cppcuda_add_kit()
+  endif()
+  _cppcuda_add_objects(${name}_kernel_calls "${CPPCUDA_KIT_ROOT}/src/kit/kernels.cpp")
+  target_compile_definitions(${name}_kernel_calls PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1)
+  target_link_libraries(${name}_kernel_calls PUBLIC cppcuda_kit)
+  add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
+  file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
+  list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
+  _cppcuda_add_objects(${name}_ops ${op_files})
+  target_link_libraries(${name}_ops PUBLIC cppcuda_kit)
+  add_library(${name} SHARED)
+  target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls cppcuda_kit cppcuda_flags)
+  if(arg_HEADERS)
+    cmake_path(ABSOLUTE_PATH arg_HEADERS NORMALIZE OUTPUT_VARIABLE headers)
+    target_include_directories(${name}_ops PUBLIC "${headers}")
+    target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${headers}> $<INSTALL_INTERFACE:include>)
+  endif()
+  target_link_options(${name} PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed")
+  # A program that names no symbol of the library still needs its ops: without this the linker drops it.
+  target_link_options(${name} INTERFACE "LINKER:--no-as-needed")
+  # torch is found beside the package in site-packages; elsewhere, where it was at build time.
+  set(rpath "$ORIGIN" "$ORIGIN/../../torch/lib")
+  if(NOT SKBUILD)
+    list(APPEND rpath "${CPPCUDA_TORCH_DIR}/lib")
+  endif()
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}" CPPCUDA_CPU_OBJECTS "${cpu_objects}"
+                                           CPPCUDA_CUDA_SOURCES "${cuda_files}")
+endfunction()
+
+# CPU kernels for one instruction set.
+function(_cppcuda_add_isa_objects target isa)
+  _cppcuda_add_kernel_objects(${target} ${ARGN})
+  target_compile_definitions(${target} PRIVATE CPPCUDA_ISA=${isa})
+  # psabi: vectors are passed to inlined functions only. uninitialized: gcc 12's own avx512fintrin.h.
+  target_compile_options(${target} PRIVATE ${CPPCUDA_FLAGS_${isa}} -ffp-contract=fast -Wno-psabi -Wno-uninitialized
+                                           $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CPPCUDA_SANITIZE)
+    # CPPCUDA_FLATTEN does not reach into lambdas.
+    target_compile_options(${target} PRIVATE -finline-limit=20000)
+    # gcc's budget for inlining is that of a file, and the family's file has all elementwise operators.
+    set(families ${ARGN})
+    list(FILTER families INCLUDE REGEX "/elementwise/cpu_kernel\\.cpp$")
+    set_source_files_properties(${families} PROPERTIES COMPILE_OPTIONS --param=inline-unit-growth=1000)
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # the largest files there are
+endfunction()
