@@ -170,52 +170,36 @@ choose_cuda() {
   fi
 }
 
-# When torch is a CUDA build and no nvcc of its major version is there, takes the one of PyPI.
-setup_nvcc() {
-  [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
+# Installs the nvcc of PyPI, where CMake said that torch is a CUDA build and that there is no nvcc for it. Returns whether
+# there is one now.
+install_nvcc() {
+  grep -q 'no nvcc of CUDA' "$BUILD_DIR/configure.log" || return 1
   local cuda packages
   read -r cuda packages < <("$PYTHON" - << 'EOF'
 import importlib.util
-import os
-import shutil
-import subprocess
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 scope: dict[str, object] = {}
-torch = Path(importlib.util.find_spec("torch").origin).parent
-exec((torch / "version.py").read_text(), scope)
-cuda = str(scope["cuda"] or "")
-major = cuda.split(".")[0]
-candidates = [os.environ.get("CUDACXX"), torch.parent / f"nvidia/cu{major}/bin/nvcc",
-              Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin/nvcc"), shutil.which("nvcc"),
-              "/usr/local/cuda/bin/nvcc"]
-
-def fits(nvcc: object) -> bool:
-    if not nvcc or not Path(nvcc).exists():
-        return False
-    return f"release {major}." in subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
-
+exec(Path(importlib.util.find_spec("torch").origin).with_name("version.py").read_text(), scope)
 # nvcc's own packages name no versions of each other in some releases; all must be of one.
 try:
     toolkit = version("cuda-toolkit")
     pins = [r.split(";")[0].split("==")[1].strip() for r in requires("cuda-toolkit") or [] if "nvidia-cuda-nvcc==" in r]
 except PackageNotFoundError:
-    toolkit, pins = f"{cuda}.*", []
-packages = [f"cuda-toolkit[nvcc,nvvm,cccl,cudart]=={toolkit}", *(f"nvidia-cuda-crt=={v}" for v in pins[:1])]
-print("" if not cuda or any(map(fits, candidates)) else " ".join([cuda, *packages]))
+    toolkit, pins = f"{scope['cuda']}.*", []
+print(scope["cuda"], f"cuda-toolkit[nvcc,nvvm,cccl,cudart]=={toolkit}", *(f"nvidia-cuda-crt=={v}" for v in pins[:1]))
 EOF
-  ) || true
-  local own
-  own=$(site_packages)/nvidia/cu${cuda%%.*}/bin/nvcc
-  if [ -n "${packages:-}" ] && [ ! -x "$own" ]; then
-    say "pip install $packages"
-    # With --ignore-installed all of it into one folder, also where torch's own copy of a part lies in another one.
-    # shellcheck disable=SC2086
-    "$PYTHON" -m pip install -q --disable-pip-version-check ${CPPCUDA_PYTHON:+--ignore-installed} $packages ||
-      echo "no nvcc of CUDA $cuda could be installed: building without CUDA"
-  fi
-  if [ -n "${packages:-}" ] && [ -x "$own" ]; then export CUDACXX=$own; fi
+  )
+  CUDACXX=$(site_packages)/nvidia/cu${cuda%%.*}/bin/nvcc
+  export CUDACXX
+  [ ! -x "$CUDACXX" ] || return 0
+  # With --ignore-installed all of it into one folder, also where torch's own copy of a part lies in another one.
+  # shellcheck disable=SC2086
+  install_packages ${CPPCUDA_PYTHON:+--ignore-installed} $packages && return
+  unset CUDACXX
+  echo "no nvcc of CUDA $cuda could be installed: building without CUDA"
+  return 1
 }
 
 # What scripts/kernel_report.py reads libraries with; without it, it looks for the toolkit's. The same for every torch:
@@ -239,16 +223,22 @@ setup_valgrind() {
 
 # configure_library [CMake arguments]
 configure_library() {
-  setup_nvcc
   say "configure (${BUILD_DIR#"$ROOT"/})"
   mkdir -p "$BUILD_DIR"
-  local configure=("${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA"
-    -DPython3_EXECUTABLE="$PYTHON" -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@")
+  local status=0
   # A build folder may remember a compiler or a torch that is gone: then once more from nothing.
-  "${configure[@]}" > "$BUILD_DIR/configure.log" 2>&1 ||
-    "${configure[@]}" --fresh > "$BUILD_DIR/configure.log" 2>&1 ||
-    { cat "$BUILD_DIR/configure.log" && fail "configuring failed"; }
+  run_cmake "$@" || run_cmake --fresh "$@" || status=$?
+  if install_nvcc; then
+    status=0
+    run_cmake "$@" || status=$?
+  fi
+  [ "$status" = 0 ] || { cat "$BUILD_DIR/configure.log" && fail "configuring failed"; }
   grep -E '^-- cppcuda' "$BUILD_DIR/configure.log"
+}
+
+run_cmake() {
+  "${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA" -DPython3_EXECUTABLE="$PYTHON" \
+    -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@" > "$BUILD_DIR/configure.log" 2>&1
 }
 
 # compile FOLDER [ninja arguments]. An interrupted ninja ends its compilers; an interrupted cmake --build leaves ninja running.
