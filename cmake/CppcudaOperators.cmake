@@ -119,6 +119,9 @@ function(_cppcuda_add_kit)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
   set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
                               PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
+  # Most files here and in operators' folders take longer to parse these headers than for all the rest.
+  target_precompile_headers(cppcuda_kit PRIVATE "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/autograd.h"
+                            "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/define.h")
 endfunction()
 
 function(cppcuda_add_operators name)
@@ -175,6 +178,7 @@ function(cppcuda_add_operators name)
   list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
   _cppcuda_add_objects(${name}_ops ${op_files})
   target_link_libraries(${name}_ops PUBLIC cppcuda_kit)
+  target_precompile_headers(${name}_ops REUSE_FROM cppcuda_kit)
   add_library(${name} SHARED)
   target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls cppcuda_kit cppcuda_flags)
   if(arg_HEADERS)
