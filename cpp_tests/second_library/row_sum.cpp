@@ -10,7 +10,7 @@
 namespace second {
 namespace {
 
-using RowSum = kit::Op<"second::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]">;
+using RowSum = kit::Op<"second::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]", kit::Independent<"N">>;
 
 Tensor row_sum_cpu(const Tensor& input) {
   Tensor out = kit::allocate(kit::Shape<RowSum>::outputs(input));

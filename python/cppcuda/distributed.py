@@ -15,36 +15,16 @@ import torch
 
 __all__ = ["register_sharding"]
 
-# The dims of tensors, as in einsum, and those along which an operator computes its parts independently.
-_RULES = {
-    "sigmoid": ("...->...", "..."),
-    "sigmoid_": ("...->", "..."),
-    "_sigmoid_backward": ("...,...->...", "..."),
-    "quick_gelu": ("...->...", "..."),
-    "quick_gelu_": ("...->", "..."),
-    "_quick_gelu_backward": ("...,...->...", "..."),
-    "trilinear": ("...ncf,...nd->...nf", "...nf"),
-    "_trilinear_backward": ("...nf,...ncf,...nd->...ncf,...nd", "...nf"),
-    "upsample_bilinear2d": ("nchw->nchw", "nc"),
-    "_upsample_bilinear2d_backward": ("nchw->nchw", "nc"),
-    "lltm_cell": ("...bi,...gw,...g,...bs,...bs->...bs,...bs", "...b"),
-    "_lltm_cell": ("...bi,...gw,...g,...bs,...bs->...bs,...bs,...bg", "...b"),
-    "_lltm_cell_backward": (
-        "...bs,...bs,...bg,...bg,...bi,...gw,...bs,...bs->...bi,...gw,...g,...bs,...bs",
-        "...b",
-    ),
-}
 
+def register_sharding(namespace: str = "cppcuda") -> None:
+    """Tells DTensor how the operators of a namespace of ``torch.ops`` are sharded. Call it once in each process.
 
-def register_sharding() -> None:
-    """Tells DTensor how the operators and their backward operators are sharded. Call it once in each process.
+    The rules follow from the declarations of the operators, so this works for every library made with cppcuda's kit.
 
-    ===========================  ==============================================================================
-    ``sigmoid``, ``quick_gelu``  along every dim, also in place
-    ``trilinear``                along points, and along features: the gradient for points is then ``Partial``
-    ``upsample_bilinear2d``      along images and channels
-    ``lltm_cell``                along the batch: the gradients for weight and bias are then ``Partial``
-    ===========================  ==============================================================================
+    An operator is sharded along the dims that it computes independently of each other: an elementwise operator along
+    every dim, ``trilinear`` along points and features, ``upsample_bilinear2d`` along images and channels, ``lltm_cell``
+    along the batch. An output without such a dim is a sum over it, and ``Partial``: the gradient for ``points`` where
+    features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
 
     Inputs that are sharded otherwise, or ``Partial``, are redistributed first; DTensor refuses that in operators that
     write to their input. It takes no operator that writes to ``out`` and returns nothing. Gradients of gradients
@@ -59,8 +39,14 @@ def register_sharding() -> None:
     # Not by torch.distributed.tensor.experimental.register_sharding: DTensor then remembers what it decided by the
     # tensors and ints of a call alone, not by output_size and output_mask. Here by all arguments, from number 0 on.
     by_all_arguments = RuntimeSchemaInfo(0, needs_pytree=True)
-    for name, (dims, independent) in _RULES.items():
-        op = getattr(torch.ops.cppcuda, name).default
+    ops = getattr(torch.ops, namespace)
+    rules = ops._sharding_rule
+    for rule in rules.overloads():
+        # Such as "trilinear ...N_F,...N_->...NF ...FN": an operator, the dims of its tensors as in einsum, and the dims
+        # along which it computes its parts independently.
+        name, dims, independent = getattr(rules, rule)().split(" ")
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(ops, packet), overload or "default")
         propagator.register_op_strategy(op, functools.partial(_strategy, dims, independent), by_all_arguments)
 
 
@@ -74,7 +60,7 @@ def _strategy(dims: str, independent: str, call: Any) -> Any:
     tensors = [values.get(a.name) for a in schema.arguments if "Tensor" in str(a.type)]
     inputs, outputs = (side.split(",") if side else [] for side in dims.split("->"))
     given = [(i, tensor) for i, tensor in zip(inputs, tensors, strict=True) if tensor is not None]
-    leading = string.ascii_uppercase[: given[0][1].ndim - len(given[0][0].replace("...", ""))]
+    leading = string.ascii_lowercase[: given[0][1].ndim - len(given[0][0].replace("...", ""))]
     inputs = [i.replace("...", leading) for i, _ in given]
     outputs = [o.replace("...", leading) for o in outputs]
     computed = values.get("output_mask", [True] * len(outputs))

@@ -30,6 +30,29 @@ WORLD_SIZE = 2
 SECOND_ORDER = TorchVersion(torch.__version__) >= (2, 15)
 
 
+# The dims of tensors as in einsum, then those along which an operator computes its parts independently.
+RULES = {
+    "sigmoid": "...->... ...",
+    "sigmoid_": "...-> ...",
+    "_sigmoid_backward": "...,...->... ...",
+    "quick_gelu": "...->... ...",
+    "quick_gelu_": "...-> ...",
+    "_quick_gelu_backward": "...,...->... ...",
+    "trilinear": "...N_F,...N_->...NF ...FN",
+    "_trilinear_backward": "...NF,...N_F,...N_->...N_F,...N_ ...FN",
+    "upsample_bilinear2d": "NCHW->NC__ CN",
+    "_upsample_bilinear2d_backward": "NCHW->NC__ CN",
+    "lltm_cell": "...BI,...__,..._,...BS,...BS->...BS,...BS ...B",
+    "_lltm_cell": "...BI,...__,..._,...BS,...BS->...BS,...BS,...B_ ...B",
+    "_lltm_cell_backward": "...BS,...BS,...B_,...B_,...BI,...__,...BS,...BS->...BI,...__,..._,...BS,...BS ...B",
+}
+
+
+def test_rules_follow_from_the_declarations() -> None:
+    rules = torch.ops.cppcuda._sharding_rule
+    assert sorted(getattr(rules, name)() for name in rules.overloads()) == sorted(map(" ".join, RULES.items()))
+
+
 def work(rank: int, store: str, connection: Connection) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)

@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import cppcuda
 import pytest
 import torch
+import torch.distributed.tensor
 from support import recorded_compiled_autograd
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
@@ -377,3 +379,13 @@ def test_errors_name_the_op_of_this_library() -> None:
     # Also where the formula takes an attribute from the input that is wrong.
     with pytest.raises(RuntimeError, match=r"^row_sum: input must be \[N, F\] or \[B, N, F\], got \[\]"):
         second.row_sum(torch.rand((), requires_grad=True))
+
+
+def test_distributed() -> None:
+    """DTensor gets the rules of any library that is made with the kit."""
+    rules = second._sharding_rule
+    assert rules.swish() == "swish ...->... ..." and rules.row_sum() == "row_sum ...NF->...N ...N"
+    assert rules._gated_backward_x() == "_gated_backward.x ...,...,...->... ..."
+    cppcuda.distributed.register_sharding("second")
+    registered = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+    assert {second.swish.default, second.row_sum.default, second._gated_backward.x} <= set(registered)

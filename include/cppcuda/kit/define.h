@@ -6,6 +6,9 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <string>
+
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 #include "cppcuda/kit/shape.h"
@@ -40,6 +43,16 @@ void define_schema(torch::Library& library, const char* schema, const std::vecto
   library.def(schema, tags);
 }
 
+// Defines the operator _sharding_rule.<name of TheOp>, which returns that name and the rule: cppcuda.distributed reads
+// it.
+template <class TheOp>
+void define_sharding(torch::Library& library, const std::string& rule) {
+  const std::string name = TheOp::base_name();
+  std::string schema = "_sharding_rule." + name + "() -> str";
+  std::replace(schema.begin() + sizeof("_sharding_rule"), schema.end(), '.', '_');  // of an overload's name
+  library.def(schema.c_str(), [text = name + " " + rule] { return text; });
+}
+
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
 // tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
@@ -57,6 +70,7 @@ template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
+  if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
 }
 
 }  // namespace cppcuda::kit

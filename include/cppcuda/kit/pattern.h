@@ -70,6 +70,12 @@ class Pattern {
 
   constexpr Sum operator[](size_t dim) const { return {dims_[dim].sum.data(), dims_[dim].terms}; }
 
+  // The letter that a dim is, 0 if it is a number, a product or a sum.
+  constexpr char letter(size_t dim) const {
+    const Term& term = dims_[dim].sum[0];
+    return dims_[dim].terms == 1 && term.factor == 1 ? term.letter : 0;
+  }
+
   // Whether the first dim may be missing.
   constexpr bool has_optional() const { return optional_; }
 

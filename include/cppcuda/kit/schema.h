@@ -74,6 +74,7 @@ struct Declaration {
   FixedList<Declared, max_arguments> arguments;
   FixedList<Declared, 6> outputs;
   FixedList<Requirement, 8> requirements;
+  unsigned independent = 0;                   // a bit for each letter that Independent names
   size_t keyword_only = max_arguments;        // the arguments from this one on
   size_t first = 0;                           // the first tensor that is not optional
   FixedList<size_t, max_arguments> by_need;   // the tensors, those that are not optional first
@@ -331,6 +332,25 @@ struct GradientReads {
   }
 };
 
+// The letters of dims along which the op computes its parts independently of each other: DTensor shards along them, as
+// along a first dim with "?". An output without a pattern has them where the first tensor has them.
+template <FixedString... Letters>
+struct Independent {
+  static constexpr void apply(Declaration& d) { ((d.independent |= bit(d, Letters.view())), ...); }
+
+ private:
+  static constexpr unsigned bit(const Declaration& d, std::string_view letter) {
+    const bool is_dim = std::any_of(d.arguments.begin(), d.arguments.end(), [&](const auto& a) {
+      for (size_t i = 0; i < a.pattern.rank(); ++i) {
+        if (letter.size() == 1 && a.pattern.letter(i) == letter[0]) return true;
+      }
+      return false;
+    });
+    require(is_dim, "no dim of an argument is this letter alone", letter);
+    return 1U << (letter[0] - 'A');
+  }
+};
+
 template <class... Policies>
 constexpr Declaration declare(std::string_view text) {
   Declaration d = schema::parse(text);
@@ -395,6 +415,41 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
   return text;
 }
 
+// What DTensor gets of a declaration, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, then
+// those to shard along. A dim that is no letter alone is a "_". Empty if a tensor has no pattern.
+template <size_t N>
+constexpr FixedText<N> sharding_rule(const Declaration& d) {
+  FixedText<N> text;
+  const auto is_independent = [&](char letter) { return letter != 0 && (d.independent >> (letter - 'A') & 1) != 0; };
+  const auto append_dims = [&](const Pattern& pattern, bool all) {
+    text.append(pattern.has_optional() ? "..." : "");
+    for (size_t i = pattern.has_optional() ? 1 : 0; i < pattern.rank(); ++i) {
+      const char letter = pattern.letter(i);
+      text.append(letter != 0 && (all || is_independent(letter)) ? std::string_view(&letter, 1) : "_");
+    }
+  };
+  const Pattern& first = d.arguments[d.first].pattern;
+  bool begins = true;
+  for (const Declared& a : d.arguments) {
+    if (!is_tensor(a.kind)) continue;
+    if (a.pattern.text().empty()) return {};
+    text.append(begins ? "" : ",");
+    append_dims(a.pattern, true);
+    begins = false;
+  }
+  text.append("->");
+  for (size_t o = 0; o < d.outputs.size(); ++o) {
+    const bool has_pattern = !d.outputs[o].pattern.text().empty();
+    text.append(o == 0 ? "" : ",");
+    append_dims(has_pattern ? d.outputs[o].pattern : first, has_pattern);
+  }
+  text.append(first.has_optional() ? " ..." : " ");
+  for (char letter = 'A'; letter <= 'Z'; ++letter) {
+    if (is_independent(letter)) text.append({&letter, 1});
+  }
+  return text;
+}
+
 // kit::Op without what needs torch.
 template <FixedString Text, class... Policies>
 struct Declare {
@@ -407,10 +462,12 @@ struct Declare {
     return text;
   }();
   static constexpr auto schema_text = torch_schema<sizeof(Text.value)>(declaration);
+  static constexpr auto sharding_text = sharding_rule<sizeof(Text.value) + 32>(declaration);
 
  public:
   static constexpr const char* name = name_text.value.data();            // with its namespace
   static constexpr const char* torch_schema = schema_text.value.data();  // without patterns
+  static constexpr const char* sharding_rule = sharding_text.value.data();
 };
 
 }  // namespace cppcuda::kit

@@ -7,14 +7,14 @@ namespace cppcuda::ops::lltm_cell {
 using Forward = kit::Op<
     "cppcuda::lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> (Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx)",
-    kit::MayBeWider<"cx">>;
+    kit::MayBeWider<"cx">, kit::Independent<"B">>;
 
 // With the pre-activations of the gates, which backward reads.
 using Cell = kit::Op<
     "cppcuda::_lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> "
     "(Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx, Tensor gates[G?, B, 3S])",
-    kit::MayBeWider<"cx">>;
+    kit::MayBeWider<"cx">, kit::Independent<"B">>;
 
 // Gradients that are missing are zeros. input and hx are read for the gradient of weight only, weight for those of
 // input and hx only; otherwise they may be missing.
@@ -23,7 +23,7 @@ using Backward = kit::Op<
     "Tensor? grad_gates[G?, B, 3S], Tensor gates[G?, B, 3S], Tensor? input[G?, B, I], Tensor? weight[G?, 3S, S + I], "
     "Tensor? hx[G?, B, S], Tensor cx[G?, B, S], bool[5] output_mask) -> "
     "(Tensor grad(input), Tensor grad(weight), Tensor grad(bias)[G?, 3S], Tensor grad(hx), Tensor grad(cx))",
-    kit::MayBeWider<"cx">, kit::GradientReads<"input", "weight">, kit::GradientReads<"hx", "weight">,
-    kit::GradientReads<"weight", "input", "hx">>;
+    kit::MayBeWider<"cx">, kit::Independent<"B">, kit::GradientReads<"input", "weight">,
+    kit::GradientReads<"hx", "weight">, kit::GradientReads<"weight", "input", "hx">>;
 
 }  // namespace cppcuda::ops::lltm_cell

@@ -23,12 +23,20 @@ struct PointwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
   static constexpr auto run = VmapKernel<TheOp, Kernels::shape, std::numeric_limits<int>::max(), 0 * Zeros...>::run;
 };
 
+// "...,...->... ...": along every dim of so many tensors.
+inline std::string pointwise_sharding_rule(int tensors, const char* result) {
+  std::string rule = "...";
+  for (int i = 1; i < tensors; ++i) rule += ",...";
+  return rule + result;
+}
+
 // In a TORCH_LIBRARY_FRAGMENT: an elementwise operator of so many tensors that returns a new one.
 template <class TheOp, class Kernels, int Tensors>
 void define_functional(torch::Library& library, const std::string& schema) {
   define<TheOp, Kernels::shape>(library, schema.c_str(), {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
   using Vmap = PointwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
+  define_sharding<TheOp>(library, pointwise_sharding_rule(Tensors, "->... ..."));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
@@ -156,6 +164,7 @@ void define_pointwise(torch::Library& m, TheFamily family) {
             m, schema_of(Forward::name, arguments, "Tensor"));
         define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
             m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
+        define_sharding<InPlace>(m, pointwise_sharding_rule(input_count<Definition>, "-> ..."));
         define_out_variant<Out, Forward, OutKernels<Definition>>(
             m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
       },

@@ -1,0 +1,52 @@
+"""scripts/check_ops: which parts of an operator are missing, in plain words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_ops.py"
+if not SCRIPT.is_file():
+    pytest.skip("not in a source tree", allow_module_level=True)
+pytest.importorskip("onnxscript")
+
+pytestmark = pytest.mark.any_torch
+
+
+def check(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_operators_of_cppcuda_are_complete() -> None:
+    status, text = check("trilinear", "quick_gelu")
+    assert status == 0, text
+    assert "cppcuda.nn.QuickGELU" in text and "include/cppcuda/ops/trilinear.h" in text
+    assert "...N_F,...N_->...NF ...FN" in text and "2 operators, complete" in text
+
+
+def test_missing_parts() -> None:
+    """The operators of another library have nothing in the folders of cppcuda."""
+    library = os.environ.get("CPPCUDA_SECOND_LIBRARY")
+    if not library:
+        pytest.skip("CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)")
+    status, text = check("--library", library, "--namespace", "second", "swish")
+    assert status == 1
+    for line in (
+        "C++      MISSING: no public header include/cppcuda/ops/swish.h",
+        "Python   MISSING: no function swish in python/cppcuda/functional.py, or it is not in __all__",
+        "module   MISSING: no module in python/cppcuda/nn.py",
+        "samples  MISSING: no entry for swish in python/tests/samples",
+        "ONNX     no translation",
+        "DTensor  ...->... ...",
+        "README   MISSING: no column in the README's support matrix",
+    ):
+        assert line in text, text
+
+
+def test_no_such_operator() -> None:
+    status, text = check("nonsense")
+    assert status == 2 and "no operator nonsense in cppcuda: lltm_cell, quick_gelu" in text

@@ -1,0 +1,155 @@
+"""Prints what each operator has outside its folder. Exit status: 1 when a part is missing, 2 when there is no operator.
+
+usage: check_ops.py [--library FILE --namespace NAME] [OPERATOR ...]
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import cppcuda
+import cppcuda.onnx
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "python/tests"))
+from op_samples import OPS, register_all  # noqa: E402
+
+# What the docstring of a function has.
+SECTIONS = {
+    "a formula": r"\.\. math::",
+    "its arguments": "Args:",
+    "its results": "Returns:",
+    "its errors": "Raises:",
+    "shapes": r"shape|\[\w+, ",
+    "dtypes": "dtype",
+    "the gradient": "[Gg]radient",
+}
+
+
+class MissingError(Exception):
+    """What is missing, and where it belongs."""
+
+
+class Operator(NamedTuple):
+    namespace: str
+    name: str
+
+
+def header(op: Operator) -> str:
+    path = f"cppcuda/ops/{op.name}.h"
+    include = cppcuda.config().include_path
+    if not (include / path).is_file():
+        raise MissingError(f"no public header include/{path}")
+    if f"<{path}>" not in (include / "cppcuda/cppcuda.h").read_text():
+        raise MissingError(f"include/cppcuda/cppcuda.h does not include <{path}>")
+    return f"include/{path}"
+
+
+def function(op: Operator) -> str:
+    f = getattr(cppcuda.functional, op.name, None)
+    if f is None or op.name not in cppcuda.functional.__all__:
+        raise MissingError(f"no function {op.name} in python/cppcuda/functional.py, or it is not in __all__")
+    missing = [what for what, pattern in SECTIONS.items() if not re.search(pattern, f.__doc__ or "")]
+    if missing:
+        raise MissingError(f"the docstring of cppcuda.functional.{op.name} does not have {', '.join(missing)}")
+    return f"cppcuda.functional.{op.name}, with its docstring"
+
+
+def module(op: Operator) -> str:
+    for name in cppcuda.nn.__all__:
+        if name.lower() == op.name.replace("_", ""):
+            return f"cppcuda.nn.{name}"
+    raise MissingError(f"no module in python/cppcuda/nn.py (its name in lower case is {op.name} without underscores)")
+
+
+def samples(op: Operator) -> str:
+    for entry in OPS:
+        if (op.namespace, entry.name) == ("cppcuda", op.name):
+            if not entry.backward:
+                raise MissingError(f"the entry of {op.name} in python/tests/samples has no backward operator")
+            return f"{len(entry.specs)} of the operator, {len(entry.backward.specs)} of {entry.backward.name}"
+    raise MissingError(f"no entry for {op.name} in python/tests/samples")
+
+
+def onnx(op: Operator) -> str:
+    translated = getattr(getattr(torch.ops, op.namespace), op.name).default in cppcuda.onnx.translation_table()
+    return "translated" if translated else "no translation"
+
+
+def distributed(op: Operator) -> str:
+    rules = getattr(getattr(torch.ops, op.namespace), "_sharding_rule", None)
+    if rules is None or op.name not in rules.overloads():
+        raise MissingError("no rule for DTensor: the declaration has a tensor without a pattern of sizes")
+    return str(getattr(rules, op.name)().partition(" ")[2])
+
+
+def kernels(op: Operator) -> str:
+    keys = ["CPU", "CUDA"] if cppcuda.config().cuda_version else ["CPU"]
+    keys += ["Meta", "Autograd", "FuncTorchBatched"]
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    missing = [key for key in keys if not has(f"{op.namespace}::{op.name}", key)]
+    if missing:
+        raise MissingError(f"no kernel for {', '.join(missing)}")
+    return ", ".join(keys)
+
+
+def readme(op: Operator) -> str:
+    if f"| `{op.name}` |" not in (ROOT / "README.md").read_text():
+        raise MissingError("no column in the README's support matrix (scripts/support_matrix.py --write)")
+    return "a column of the support matrix"
+
+
+PARTS: dict[str, Callable[[Operator], str]] = {
+    "C++": header,
+    "Python": function,
+    "module": module,
+    "samples": samples,
+    "ONNX": onnx,
+    "kernels": kernels,
+    "DTensor": distributed,
+    "README": readme,
+}
+
+
+def public_operators(namespace: str) -> list[str]:
+    """All but internal ones, and those that write to an argument."""
+    names = (name.split("::") for name in torch._C._dispatch_get_all_op_names())
+    return sorted(
+        n for space, n in names if space == namespace and not n.startswith("_") and "." not in n and n[-1] != "_"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", help="a library of operators to load")
+    parser.add_argument("--namespace", default="cppcuda")
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="all public ones if none is named")
+    arguments = parser.parse_args()
+    if arguments.library:
+        torch.ops.load_library(arguments.library)
+    known = public_operators(arguments.namespace)
+    unknown = sorted(set(arguments.operators) - set(known))
+    if unknown or not known:
+        print(f"no operator {', '.join(unknown)} in {arguments.namespace}: {', '.join(known)}", file=sys.stderr)
+        return 2
+    register_all()
+    missing = 0
+    names = arguments.operators or known
+    for name in names:
+        print(name)
+        for part, find in PARTS.items():
+            try:
+                print(f"  {part:9}{find(Operator(arguments.namespace, name))}")
+            except MissingError as e:
+                print(f"  {part:9}MISSING: {e}")
+                missing += 1
+    print(f"{len(names)} operators, {missing} parts missing" if missing else f"{len(names)} operators, complete")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
