@@ -51,7 +51,7 @@ ENVIRONMENT: dict[str, dict[str, str]] = {
     "thp": {"THP_MEM_ALLOC_ENABLE": "1"},
     "reused": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)},
 }
-# Of the largest value.
+# Relative to the largest value.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 

@@ -198,7 +198,7 @@ def lltm(mode: str, batch: int, inputs: int, state: int, **where: Any) -> Case:
     }
     moved = None
     if where.get("regime") == GPU_TIME and mode != "both":
-        # Of the pointwise part: gates and states, and their gradients.
+        # The pointwise part moves gates and states, and their gradients.
         state_bytes = batch * state * 4
         moved = (4 * state_bytes, 2 * state_bytes) if mode == "forward" else (6 * state_bytes, 4 * state_bytes)
         contestants["products"] = Contestant(F.linear, product_inputs, comparable=False)

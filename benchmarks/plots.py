@@ -135,7 +135,7 @@ def draw(rows: Rows, title: str, folder: Path) -> None:
     text = "fraction of the memory roofline (time of a stream loop with the same reads and writes / cppcuda's)"
     draw_bars(rows, [STREAM], text, title, folder / "roofline.png")
     peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
-    # Of the activations the cases of the targets only: with every size it would be a poster.
+    # Only those cases of the activations that have a target: a plot of every size would be too large.
     groups = {"elementwise": [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]}
     for op in ("trilinear", "upsample", "lltm"):
         groups[op] = [r for r in rows if r["op"].startswith(op)]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-# Of so many samples, and of half of them, a statistic is made at least, even if these were preempted.
+# A statistic is made of at least this many samples, and of at least half of them, even if they were preempted.
 MINIMUM = 3
 # Before a sample that is one call: at least one that does not count, more until this part of a case's budget is over.
 WARM_UP = 0.02

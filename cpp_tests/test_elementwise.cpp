@@ -22,7 +22,7 @@ struct Sigmoid {
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor& call_out(Tensor& out, const Tensor& x) { return cppcuda::sigmoid_out(out, x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
-  // Of the scalar formula, from what it reads beside grad.
+  // The slope by the scalar formula, as a function of x.
   static double slope(double x) { return Definition::slope(Definition::forward(x)); }
 };
 

@@ -548,8 +548,8 @@ TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   EXPECT_FALSE(launch({64, 64, 64, 60}, 30)->packs);  // few packs
 }
 
-// Of columns so far apart, the threads that shared memory serves together find theirs in different banks, from any
-// first one.
+// Threads that shared memory serves together access different banks, for columns this far apart and for any first
+// column.
 TEST(TileLaunch, BanksOfColumns) {
   for (const int column_bytes : {8, 16}) {
     const int lanes = 128 / column_bytes;

@@ -1,5 +1,5 @@
 // A "cuda" device for torch whose memory is the emulator's: with it the launchers of src/ops/*/cuda.cu run as they are.
-// What else is called on its tensors runs torch's CPU kernels on the same memory.
+// All other operators on its tensors run torch's CPU kernels on the same memory.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -19,7 +19,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Where `__shared__` puts static arrays; weak, as there may be none.
+// `__shared__` puts static arrays into this section. The symbols are weak because a program may have none.
 extern "C" [[gnu::weak]] char __start_simt_shared[], __stop_simt_shared[];
 extern "C" const char __executable_start[];
 
@@ -44,7 +44,7 @@ std::map<void*, size_t>& allocations() {
   return all;
 }
 
-// Of the allocation that an address lies in; null where there is none.
+// The end of the allocation that contains an address; null if no allocation contains it.
 const char* end_of_allocation(const void* address) {
   const auto after = allocations().upper_bound(const_cast<void*>(address));
   if (after == allocations().begin()) return nullptr;
@@ -127,7 +127,7 @@ struct Thread {
   State state = State::ready;
   const char* waits_in = "";  // by its name in CUDA
   Line line;
-  // Of a collective.
+  // The arguments of a collective.
   unsigned mask = 0;
   int width = warpSize, argument = 0;
   uint64_t value = 0;
@@ -161,7 +161,7 @@ class Grid {
   Grid(const Launch& launch, const std::function<void()>& body, unsigned seed)
       : launch_(launch), body_(body), random_(seed), blocks_(launch.cooperative ? volume(launch.grid) : 1) {
     for (Block& b : blocks_) {
-      // Of its exact size, for AddressSanitizer.
+      // The allocation has the exact size, so that AddressSanitizer finds accesses out of bounds.
       if (posix_memalign(&b.shared, 256, launch.shared_bytes) != 0) throw std::bad_alloc();
     }
     ::blockDim = launch.block;
@@ -341,7 +341,7 @@ class Grid {
     }
   }
 
-  // What lane gets: CUDA's programming guide, "Warp Shuffle Functions".
+  // The value that a lane gets: CUDA's programming guide, "Warp Shuffle Functions".
   static uint64_t result(const Block& b, size_t thread, int lane) {
     const Thread& t = b.threads[thread];
     const std::string_view name = t.waits_in;

@@ -99,7 +99,7 @@ Traffic traffic_of(const std::function<void()>& f) {
 
 }  // namespace cppcuda::simt
 
-// What the compiler calls.
+// The functions that the compiler calls.
 extern "C" {
 #define TRAFFIC_ACCESS(name, bytes) \
   void __tsan_##name##bytes(void* p) { cppcuda::simt::count(p, bytes, __builtin_return_address(0)); }

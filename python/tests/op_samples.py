@@ -21,7 +21,7 @@ FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
-# Of one kernel call against float64 on the same inputs: the rounding of the result, and float32 sums below it.
+# The tolerance of one kernel call against float64 on the same inputs: the rounding of the result, and of float32 sums.
 TOLERANCE = {
     torch.float64: {"rtol": 1e-11, "atol": 1e-12},
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},

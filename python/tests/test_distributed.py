@@ -271,6 +271,6 @@ def test_compiled(entry: OpEntry, cluster: Cluster) -> None:
 
 
 def test_every_operator_has_a_rule() -> None:
-    # DTensor takes none that returns nothing and writes to an argument named out.
+    # DTensor takes no operator that returns nothing and writes to an argument named out.
     names = {name for e in OPS for name in (e.name, *e.writing_names) if not name.endswith(".out")}
-    assert set(cppcuda.distributed._RULES) == names
+    assert set(RULES) == names

@@ -185,7 +185,7 @@ def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     sample = entry.of_size(TRACED, torch.float32)
-    # Of a backward op the derivatives are in the test of second order; each model costs half a minute.
+    # The test of second order covers the derivatives of backward ops; each model costs half a minute.
     inside = entry.backward and takes_gradients_inside(Gradients, entry, sample)
     module = (Gradients if inside else Call)(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)

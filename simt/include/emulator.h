@@ -50,7 +50,7 @@ void launch(void (*kernel)(Params...), const Launch& launch, std::type_identity_
   run(launch, [=] { kernel(params...); });
 }
 
-// What follows is called by the running thread, through the names that CUDA has for it.
+// The running thread calls these functions through their names in CUDA.
 
 void sync_threads(Line line);
 void sync_warp(unsigned mask, Line line);

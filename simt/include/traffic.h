@@ -1,19 +1,19 @@
 #pragma once
 
-// What loads and stores take of an SM's L1, which shared memory is a part of, from the addresses that the threads of a
-// warp access together. What is counted is compiled with -fsanitize=thread: for each access the compiler then calls a
-// function, which traffic.cpp has instead of that sanitizer.
+// Counts how much of an SM's L1, which includes shared memory, loads and stores take, from the addresses that the
+// threads of a warp access together. The kernels are compiled with -fsanitize=thread: the compiler then calls a
+// function for each access, which traffic.cpp defines instead of that sanitizer.
 
 #include <functional>
 
 namespace cppcuda::simt {
 
 struct Traffic {
-  double lines = 0;       // of 128 bytes of global memory, of each load or store of a warp
-  double wavefronts = 0;  // of shared memory: how often a bank has to give another word
+  double lines = 0;       // 128-byte lines of global memory, summed over the loads and stores of warps
+  double wavefronts = 0;  // of shared memory: one per word that the busiest bank must deliver
 };
 
-// Of all that f launches.
+// The traffic of all kernels that f launches.
 Traffic traffic_of(const std::function<void()>& f);
 
 }  // namespace cppcuda::simt

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an author of derivatives writes: formulas, from which autograd.h makes the kernel of an operator. A formula is a
+// An author of derivatives writes formulas; autograd.h makes the kernel of an operator from them. A formula is a
 // struct in the operator's autograd.cpp:
 //
 //   struct Formula {

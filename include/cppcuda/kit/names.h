@@ -1,7 +1,7 @@
 #pragma once
 
-// What formulas (autograd.h) call by the names of a declaration: tangents["points"], reads. The compiler looks names
-// up; a wrong one does not compile. This header includes nothing of torch.
+// Formulas (autograd.h) address tensors by the names of a declaration: tangents["points"], reads. The compiler looks
+// names up; a wrong one does not compile. This header includes nothing of torch.
 
 #include <array>
 #include <cstddef>
@@ -102,7 +102,7 @@ struct Named : std::array<T, N> {
   }
 };
 
-// Of an argument that is no tensor: its place among those.
+// The index of an argument that is not a tensor among all arguments that are not.
 template <class TheOp, FixedString Name>
 consteval size_t attribute_index() {
   const Declaration& d = TheOp::declaration;

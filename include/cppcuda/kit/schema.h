@@ -93,7 +93,7 @@ struct Declaration {
     return static_cast<size_t>(at - outputs.begin());
   }
 
-  // How many tensors are before an argument.
+  // The number of tensors before an argument.
   constexpr size_t tensor_index(size_t argument) const {
     return static_cast<size_t>(std::count_if(arguments.begin(), arguments.begin() + argument,
                                              [](const auto& a) { return is_tensor(a.kind); }));
@@ -110,7 +110,7 @@ struct Declaration {
 
 namespace schema {
 
-// As string_view::find, which is no constant in g++ 12 with -fsanitize=undefined.
+// Equivalent to string_view::find, which g++ 12 does not evaluate at compile time with -fsanitize=undefined.
 constexpr size_t find(std::string_view text, std::string_view part) {
   for (size_t i = 0; i + part.size() <= text.size(); ++i) {
     if (text.substr(i, part.size()) == part) return i;
@@ -387,7 +387,7 @@ struct FixedText {
   constexpr void append(std::string_view text) { size = std::copy(text.begin(), text.end(), &value[size]) - &value[0]; }
 };
 
-// What torch gets of a declaration.
+// The schema that torch gets, without patterns.
 template <size_t N>
 constexpr FixedText<N> torch_schema(const Declaration& d) {
   FixedText<N> text;
@@ -415,7 +415,7 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
   return text;
 }
 
-// What DTensor gets of a declaration, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, then
+// The rule for DTensor, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, then
 // those to shard along. A dim that is no letter alone is a "_". Empty if a tensor has no pattern.
 template <size_t N>
 constexpr FixedText<N> sharding_rule(const Declaration& d) {

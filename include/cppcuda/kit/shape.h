@@ -1,7 +1,7 @@
 #pragma once
 
-// What follows from the declaration of an op (schema.h) when it is called: the checks of its arguments, and its outputs
-// before they have memory. All is decided by the compiler but the sizes, dtypes and devices.
+// The checks of an op's arguments, and its outputs before they have memory, derived from its declaration (schema.h).
+// Only sizes, dtypes and devices are left to run time.
 
 #include <array>
 #include <tuple>

@@ -17,7 +17,7 @@ inline std::optional<Mode> find_mode(std::string_view name) {
   return std::nullopt;
 }
 
-// As Tensor::suggest_memory_format, except that sizes of 0 count as 1: an unbacked N or C may or may not be 0.
+// Like Tensor::suggest_memory_format, except that sizes of 0 count as 1: an unbacked N or C may or may not be 0.
 inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
   const auto sizes = tensor.sym_sizes(), strides = tensor.sym_strides();
   c10::SymInt least = 1;  // an expanded C is no channels_last

@@ -6,7 +6,7 @@
 
 namespace cppcuda::kit {
 
-// What the CPU kernels need from the library that talks to torch.
+// The CPU kernels get these from the library that talks to torch.
 struct CpuContext {
   Capability capability;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How many values a launcher lets a kernel load and store at once.
+// The number of values that a kernel loads and stores at once, which its launcher chooses.
 
 #include <cstdint>
 #include <initializer_list>

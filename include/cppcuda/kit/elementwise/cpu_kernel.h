@@ -15,7 +15,7 @@ struct PointwiseKernel {
   static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
 };
 
-// What the kernel for Math and T gets: see PointwiseKernel.
+// The arguments of the kernel for Math and T: see PointwiseKernel.
 template <class Math, class T>
 struct LoopParams {
   char* const* data;

@@ -118,7 +118,7 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
     }
   }
 
-  // What this call writes.
+  // The value that this call writes.
   static Tensor functional(Args... args) {
     return [all = std::tie(args...)]<size_t... I>(std::index_sequence<I...>) {
       return Functional::call(std::get<I>(all)...);

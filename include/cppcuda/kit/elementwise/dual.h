@@ -61,7 +61,7 @@ class Dual {
   // none there.
   friend Dual abs(const Dual& a) { return select(a < Dual(0), -a, a); }
 
-  // What a comparison with a tensor gives.
+  // The result of a comparison with a tensor.
   struct Mask {
     Tensor lanes;
     at::ScalarType dtype;

@@ -21,7 +21,7 @@
 
 namespace cppcuda::kit {
 
-// As text.find(c). gcc does not evaluate that at compile time under UBSan.
+// Equivalent to text.find(c), which gcc does not evaluate at compile time under UBSan.
 constexpr size_t find(std::string_view text, char c) {
   size_t i = 0;
   while (i < text.size() && text[i] != c) ++i;
@@ -56,7 +56,7 @@ constexpr std::string_view input_name(int i) {
   return text.substr(find(text, ' ') + 1);
 }
 
-// Of an operator, at compile time.
+// The name of an operator, put together at compile time.
 struct OpName {
   char text[128] = {};
   size_t size = 0;

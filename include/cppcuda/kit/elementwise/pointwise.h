@@ -92,7 +92,7 @@ struct PointwiseWriting;
 
 template <class TheOp, int Written, class... Args>
 struct PointwiseWriting<TheOp, Written, void(Args...)> {
-  // Of the functional form: without `out`.
+  // The number of arguments of the functional form, which has no `out`.
   static constexpr size_t functional_arguments = Written == 0 ? sizeof...(Args) : Written;
 
   static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }

@@ -12,7 +12,7 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Where pack number `index` lies: N columns from `column` on.
+// The position of pack number `index`: N columns from `column` on.
 struct Place {
   int64_t row, column;
 };

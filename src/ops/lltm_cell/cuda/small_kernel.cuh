@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
       for (int g = 0; g < 3; ++g) sum[g] += __shfl_xor_sync(~0u, sum[g], offset);
     }
     if (element < elements && lane == 0) {
-      // As they are kept for backward, so that it sees what forward saw.
+      // Rounded as they are saved for backward, so that backward reads the same values.
       T gate[3];
 #pragma unroll
       for (int g = 0; g < 3; ++g) {

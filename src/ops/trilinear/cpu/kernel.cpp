@@ -156,7 +156,7 @@ struct Loops {
     typename V::Ints feature_of[8];
     for (int64_t i = 0; i < values; i += V::lanes) {
       for (int64_t at = i; at < i + V::lanes; ++at) {
-        // Where there is no value, a lane of the gradient that is 0.
+        // Lanes without a value take a lane of the gradient that is 0.
         feature_of[i / V::lanes][at - i] = at < values ? at % features : features;
       }
     }

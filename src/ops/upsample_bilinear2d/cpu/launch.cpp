@@ -97,7 +97,7 @@ void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   const Readers<A> rows(p.y), columns(p.x);
   const Images<T> images(p);
   const int64_t depth = images.depth;
-  // Where a scale was given, border pixels may have nearly all readers.
+  // If a scale is given, nearly all outputs may read the border pixels.
   const bool alike = columns.most * p.x.in <= 8 * (p.x.in + p.x.out);
   std::optional<VectorReaders<A>> vectors;
   if (depth == 1 && alike) vectors.emplace(columns, p.x.out);

@@ -45,7 +45,7 @@ bool has_packs(const Params<T>& p, int64_t source_width) {
   return kit::is_aligned(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}, N * sizeof(T));
 }
 
-// Where planes can go through shared memory.
+// For images whose planes go through shared memory.
 template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);

@@ -57,7 +57,7 @@ struct TileRow {
   }
 };
 
-// As Interpolated, of C columns.
+// Like Interpolated, for C columns.
 template <int N, int C, int K, class T>
 struct TileInterpolated {
   using Row = TileRow<N, K, T>;
@@ -92,7 +92,7 @@ struct TileInterpolated {
   }
 };
 
-// As Gathered, of C columns.
+// Like Gathered, for C columns.
 template <int N, int C, int K, class T>
 struct TileGathered {
   using Row = TileRow<N, K, T>;
