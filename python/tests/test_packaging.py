@@ -7,6 +7,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import cppcuda
 import pytest
 import torch
 from packaging.metadata import Metadata
@@ -51,6 +52,7 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
             assert f"{folder}/".encode() not in library, f"{name} names {folder}"
     (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
     described = Metadata.from_email(archive.read(metadata), validate=True)
+    assert str(described.version) == cppcuda.__version__
     assert described.license_expression == "MIT" and described.keywords and described.description
     assert "Programming Language :: C++" in (described.classifiers or [])
 
