@@ -299,14 +299,15 @@ MUTATIONS = [
     Mutation(
         "lltm_cell.hessian_lacks_a_term",
         "src/ops/lltm_cell/autograd.cpp",
-        "h1 = by_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);",
-        "h1 = by_hy * (p.dt * cy * p.dO);",
+        "h1 = wide_grad_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);",
+        "h1 = wide_grad_hy * (p.dt * cy * p.dO);",
         "pytest test_autograd.py test_gradgradcheck and lltm_cell",
     ),
     Mutation(
         "lltm_cell.tangent_of_backward_lacks_a_term",
         "src/ops/lltm_cell/autograd.cpp",
-        '    if (of_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], of_cx);\n',
+        'if (extra_grad_cx.defined() && saved.is_requested("grad(cx)")) '
+        'kit::accumulate(result["grad(cx)"], extra_grad_cx);',
         "",
         "pytest test_autograd.py test_gradgradcheck and lltm_cell",
     ),
@@ -341,8 +342,8 @@ MUTATIONS = [
     Mutation(
         "lltm_cell.block_barrier_is_missing",
         "src/ops/lltm_cell/cuda/small_kernel.cuh",
-        "  small_gate_gradients(p, d_gates);\n  __syncthreads();\n",
-        "  small_gate_gradients(p, d_gates);\n",
+        "  small_gate_gradients(p, total_grad_gates);\n  __syncthreads();\n",
+        "  small_gate_gradients(p, total_grad_gates);\n",
         "simt All/CudaLltmCell.AllGradients/*",
     ),
     # ---------------------------------------------------------------- Python

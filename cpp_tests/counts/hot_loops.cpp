@@ -175,8 +175,8 @@ void count_lltm_cell() {
   const T *input = numbers<T>(rows * inputs), *weight = numbers<T>(3 * size * width), *bias = numbers<T>(3 * size);
   const T *hx = numbers<T>(rows * size), *cx = numbers<T>(rows * size);
   const T *grad_hy = numbers<T>(rows * size), *grad_cy = numbers<T>(rows * size);
-  T *gates = numbers<T>(rows * 3 * size), *d_gates = numbers<T>(rows * 3 * size);
-  T *hy = zeros<T>(rows * size), *cy = zeros<T>(rows * size), *d_cx = zeros<T>(rows * size);
+  T *gates = numbers<T>(rows * 3 * size), *total_grad_gates = numbers<T>(rows * 3 * size);
+  T *hy = zeros<T>(rows * size), *cy = zeros<T>(rows * size), *grad_cx = zeros<T>(rows * size);
 
   const auto matrix = [](const T* data, int64_t columns) { return Matrix<T>{data, {0, columns}, 1}; };
   const ForwardParams<T, T> cell{gates, matrix(cx, size), hy, cy, {rows, rows}, size};
@@ -188,8 +188,8 @@ void count_lltm_cell() {
                                            .grad_gates = {},
                                            .gates = matrix(gates, 3 * size),
                                            .cx = matrix(cx, size),
-                                           .d_gates = d_gates,
-                                           .d_cx = d_cx,
+                                           .total_grad_gates = total_grad_gates,
+                                           .grad_cx = grad_cx,
                                            .rows = {rows, rows},
                                            .size = size};
   count("lltm_cell/backward" + end, rows * size, [&] {
@@ -206,11 +206,11 @@ void count_lltm_cell() {
                                            .weight = weight,
                                            .hx = hx,
                                            .cx = cx,
-                                           .d_input = zeros<T>(rows * inputs),
-                                           .d_weight = zeros<T>(3 * size * width),
-                                           .d_bias = zeros<T>(3 * size),
-                                           .d_hx = zeros<T>(rows * size),
-                                           .d_cx = d_cx,
+                                           .grad_input = zeros<T>(rows * inputs),
+                                           .grad_weight = zeros<T>(3 * size * width),
+                                           .grad_bias = zeros<T>(3 * size),
+                                           .grad_hx = zeros<T>(rows * size),
+                                           .grad_cx = grad_cx,
                                            .rows = rows,
                                            .inputs = inputs,
                                            .size = size};

@@ -2,17 +2,16 @@
 //
 //   i = sigmoid(g0), o = sigmoid(g1), c = elu(g2), cy = cx + c i, t = tanh(cy), hy = t o
 //
-// g is linear in weight, and in (input, hx, bias); the rest is elementwise. Let P(g, cx) = (hy, cy). Backward is the
-// transpose of its Jacobian, (d_g, d_cx) = P'^T (grad_hy, grad_cy), followed by the products of d_g with the matrices.
-// So
+// g is linear in weight, and in (input, hx, bias); the rest is elementwise. Let P(g, cx) = (hy, cy). Backward applies
+// the transpose of its Jacobian, (grad_g, grad_cx) = P'^T (grad_hy, grad_cy), and multiplies grad_g by the matrices.
+// So, along a direction (tangent_g, tangent_cx),
 //
-//   along a direction (dg, dcx)   (hy, cy) changes by P' (dg, dcx), and that is also the transpose of P'^T;
-//   P'^T (grad_hy, grad_cy)       changes by H (dg, dcx), H the Hessian of grad_hy . hy + grad_cy . cy, which is its
-//   own
-//                                 transpose: one function for forward and reverse mode.
+//   (hy, cy) changes by P' (tangent_g, tangent_cx), which is also the transpose of P'^T;
+//   P'^T (grad_hy, grad_cy) changes by H (tangent_g, tangent_cx), where H is the Hessian of grad_hy . hy + grad_cy .
+//   cy. H is its own transpose: one function serves forward and reverse mode.
 //
-// Where a matrix product is due, it is one of the op itself, forward (the gates of it) or backward (from given d_g):
-// torch.func turns autocast on again inside formulas, and would run matmul in 16 bits.
+// A matrix product is a call of the op itself, forward (for the gates) or backward (with given grad_gates), because
+// torch.func turns autocast on again inside formulas and would run matmul in 16 bits.
 
 #include "cppcuda/kit/autograd.h"
 
@@ -52,8 +51,8 @@ struct Affine {
   Tensor input, weight, bias, hx;
 };
 
-// How the gates change along a direction: [d_hx, d_input] weight^T + [hx, input] d_weight^T + d_bias. Undefined if the
-// direction is. `gates` says the sizes.
+// The tangent of the gates along the direction d: [d.hx, d.input] weight^T + [hx, input] d.weight^T + d.bias. Undefined
+// if the direction is. The sizes are those of `gates`.
 Tensor gates_along(const Affine& at, const Affine& d, const Tensor& gates) {
   Tensor sum;
   // The gates do not depend on cx, whose place any tensor of its sizes can take.
@@ -112,10 +111,10 @@ struct Pointwise {
 struct Direction {
   Tensor g0, g1, g2, cx;
 
-  Direction(const Tensor& d_gates, const Tensor& d_cx, const Tensor& gates, const Tensor& cx_like) {
-    const auto parts = chunks(d_gates.defined() ? d_gates : at::zeros_like(gates));
+  Direction(const Tensor& tangent_gates, const Tensor& tangent_cx, const Tensor& gates, const Tensor& cx_like) {
+    const auto parts = chunks(tangent_gates.defined() ? tangent_gates : at::zeros_like(gates));
     g0 = parts[0], g1 = parts[1], g2 = parts[2];
-    cx = kit::in_opmath(d_cx.defined() ? d_cx : at::zeros_like(cx_like));
+    cx = kit::in_opmath(tangent_cx.defined() ? tangent_cx : at::zeros_like(cx_like));
   }
 };
 
@@ -125,23 +124,23 @@ Tensor hy_along(const Pointwise& p, const Direction& d, const Tensor& cy) {
   return p.dt * cy * p.o + p.t * p.dO * d.g1;
 }
 
-// How (d_gates, d_cx) of the backward op change along a direction of (gates, cx).
+// The tangents of (grad_gates, grad_cx) of the backward op along a direction of (gates, cx).
 std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& grad_cy, const Pointwise& p,
                                     const Direction& d) {
-  Tensor by_cy, d_by_cy, h1;
-  if (grad_cy.defined()) by_cy = kit::in_opmath(grad_cy);
+  Tensor total_grad_cy, tangent_total_cy, h1;
+  if (grad_cy.defined()) total_grad_cy = kit::in_opmath(grad_cy);
   if (grad_hy.defined()) {
-    const Tensor by_hy = kit::in_opmath(grad_hy), cy = cy_along(p, d);
-    kit::accumulate(by_cy, by_hy * p.o * p.dt);
-    d_by_cy = by_hy * (p.dO * d.g1 * p.dt - 2 * p.t * p.o * p.dt * cy);
-    h1 = by_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);
+    const Tensor wide_grad_hy = kit::in_opmath(grad_hy), cy = cy_along(p, d);
+    kit::accumulate(total_grad_cy, wide_grad_hy * p.o * p.dt);
+    tangent_total_cy = wide_grad_hy * (p.dO * d.g1 * p.dt - 2 * p.t * p.o * p.dt * cy);
+    h1 = wide_grad_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);
   } else {
-    d_by_cy = h1 = at::zeros_like(p.i);
+    tangent_total_cy = h1 = at::zeros_like(p.i);
   }
-  if (!by_cy.defined()) return {};
-  const Tensor h0 = d_by_cy * p.c * p.di + by_cy * (p.dc * d.g2 * p.di + p.c * p.ddi * d.g0);
-  const Tensor h2 = d_by_cy * p.i * p.dc + by_cy * (p.di * d.g0 * p.dc + p.i * p.ddc * d.g2);
-  return {at::cat({h0, h1, h2}, -1), d_by_cy};
+  if (!total_grad_cy.defined()) return {};
+  const Tensor h0 = tangent_total_cy * p.c * p.di + total_grad_cy * (p.dc * d.g2 * p.di + p.c * p.ddi * d.g0);
+  const Tensor h2 = tangent_total_cy * p.i * p.dc + total_grad_cy * (p.di * d.g0 * p.dc + p.i * p.ddc * d.g2);
+  return {at::cat({h0, h1, h2}, -1), tangent_total_cy};
 }
 
 struct CellFormula {
@@ -165,12 +164,14 @@ struct CellFormula {
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<CellFormula>& saved) {
     const auto [x, w, b, h, c, g] = saved.get<"input", "weight", "bias", "hx", "cx", "gates">();
-    const auto [tx, tw, tb, th, tc] = tangents.get<"input", "weight", "bias", "hx", "cx">();
-    const Tensor tg = gates_along({x, w, b, h}, {tx, tw, tb, th}, g);
+    const auto [tangent_input, tangent_weight, tangent_bias, tangent_hx, tangent_cx] =
+        tangents.get<"input", "weight", "bias", "hx", "cx">();
+    const Tensor tangent_gates =
+        gates_along({x, w, b, h}, {tangent_input, tangent_weight, tangent_bias, tangent_hx}, g);
     const Pointwise p(g, c);
-    const Direction d(tg, tc, g, c);
+    const Direction d(tangent_gates, tangent_cx, g, c);
     const Tensor cy_tangent = cy_along(p, d);
-    return {hy_along(p, d, cy_tangent), cy_tangent, tg};
+    return {hy_along(p, d, cy_tangent), cy_tangent, tangent_gates};
   }
 };
 
@@ -187,7 +188,7 @@ struct BackwardFormula {
       {"cx", {"grad_hy", "grad_cy", "gates", "cx", "input", "weight", "hx"}},
   });
 
-  // The width of input, of which the cotangent of weight has columns without reading either.
+  // The width of input: the gradient of weight has that many columns, and may read neither tensor.
   static auto attributes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
                          const OptionalTensor& input, const OptionalTensor& weight, const OptionalTensor&,
                          const Tensor& cx, const c10::List<bool>&) {
@@ -197,84 +198,87 @@ struct BackwardFormula {
     return std::make_tuple(width);
   }
 
-  // The products of what the op computes from `saved`, with other matrices; mask: of d_input, d_weight, d_hx.
+  // The op's gradients from `saved`, but with other matrices; mask: whether grad_input, grad_weight, grad_hx are
+  // requested.
   struct Products {
-    Tensor d_input, d_weight, d_hx;
+    Tensor grad_input, grad_weight, grad_hx;
   };
   static Products products(const kit::Saved<BackwardFormula>& saved, const Tensor& input, const Tensor& weight,
                            const Tensor& hx, std::array<bool, 3> mask) {
     const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
-    const auto [d_input, d_weight, d_bias, d_hx, d_cx] = Backward::call(
+    const auto [grad_input, grad_weight, grad_bias, grad_hx, grad_cx] = Backward::call(
         kit::to_optional(gh), kit::to_optional(gc), kit::to_optional(gg), g, kit::to_optional(input),
         kit::to_optional(weight), kit::to_optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
-    return {d_input, d_weight, d_hx};
+    return {grad_input, grad_weight, grad_hx};
   }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
                              const kit::Need<Op>& need) {
     const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
-    const auto [of_dx, of_dw, of_db, of_dh, of_dc] =
+    const auto [gg_input, gg_weight, gg_bias, gg_hx, gg_cx] =
         grads.get<"grad(input)", "grad(weight)", "grad(bias)", "grad(hx)", "grad(cx)">();
     const c10::SymInt& width = std::get<1>(saved.attributes);  // after output_mask
     kit::Inputs<Op> result;
-    const bool of_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
-    if (of_pointwise || need["grad_gates"]) {
-      const Tensor along = gates_along({x, w, {}, h}, {of_dx, of_dw, of_db, of_dh}, g);
-      if (need["grad_gates"] && along.defined()) result["grad_gates"] = along.to(g.scalar_type());
-      if (of_pointwise) {
+    const bool needs_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
+    if (needs_pointwise || need["grad_gates"]) {
+      const Tensor gg_gates = gates_along({x, w, {}, h}, {gg_input, gg_weight, gg_bias, gg_hx}, g);
+      if (need["grad_gates"] && gg_gates.defined()) result["grad_gates"] = gg_gates.to(g.scalar_type());
+      if (needs_pointwise) {
         const Pointwise p(g, c);
-        const Direction d(along, of_dc, g, c);
+        const Direction d(gg_gates, gg_cx, g, c);
         const Tensor cy = cy_along(p, d);
         if (need["grad_hy"]) result["grad_hy"] = hy_along(p, d, cy).to(g.scalar_type());
         if (need["grad_cy"]) result["grad_cy"] = cy.to(c.scalar_type());
         if (need["gates"] || need["cx"]) {
-          const auto [of_gates, of_cx] = hessian_along(gh, gc, p, d);
-          if (need["gates"] && of_gates.defined()) result["gates"] = of_gates.to(g.scalar_type());
-          if (need["cx"] && of_cx.defined()) result["cx"] = of_cx.to(c.scalar_type());
+          const auto [grad_gates, grad_cx] = hessian_along(gh, gc, p, d);
+          if (need["gates"] && grad_gates.defined()) result["gates"] = grad_gates.to(g.scalar_type());
+          if (need["cx"] && grad_cx.defined()) result["cx"] = grad_cx.to(c.scalar_type());
         }
       }
     }
-    if (of_dw.defined() && (need["input"] || need["hx"])) {
-      const auto by = products(saved, {}, of_dw, {}, {need["input"], false, need["hx"]});
-      result["input"] = by.d_input, result["hx"] = by.d_hx;
+    if (gg_weight.defined() && (need["input"] || need["hx"])) {
+      const auto by = products(saved, {}, gg_weight, {}, {need["input"], false, need["hx"]});
+      result["input"] = by.grad_input, result["hx"] = by.grad_hx;
     }
-    if ((of_dx.defined() || of_dh.defined()) && need["weight"]) {
-      const Tensor of_input = of_dx.defined() ? of_dx : zeros_of_width(of_dh, width);
-      const Tensor of_hx = of_dh.defined() ? of_dh : zeros_of_width(of_dx, c.sym_size(-1));
-      result["weight"] = products(saved, of_input, {}, of_hx, {false, true, false}).d_weight;
+    if ((gg_input.defined() || gg_hx.defined()) && need["weight"]) {
+      const Tensor full_gg_input = gg_input.defined() ? gg_input : zeros_of_width(gg_hx, width);
+      const Tensor full_gg_hx = gg_hx.defined() ? gg_hx : zeros_of_width(gg_input, c.sym_size(-1));
+      result["weight"] = products(saved, full_gg_input, {}, full_gg_hx, {false, true, false}).grad_weight;
     }
     return result;
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
     const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
-    const auto [tgh, tgc, tgg, tg] = tangents.get<"grad_hy", "grad_cy", "grad_gates", "gates">();
-    const auto [tx, tw, th, tc] = tangents.get<"input", "weight", "hx", "cx">();
-    const bool of_input = saved.is_requested("grad(input)"), of_hx = saved.is_requested("grad(hx)");
+    const auto [tangent_grad_hy, tangent_grad_cy, tangent_grad_gates, tangent_gates] =
+        tangents.get<"grad_hy", "grad_cy", "grad_gates", "gates">();
+    const auto [tangent_input, tangent_weight, tangent_hx, tangent_cx] = tangents.get<"input", "weight", "hx", "cx">();
+    const bool needs_input = saved.is_requested("grad(input)"), needs_hx = saved.is_requested("grad(hx)");
     kit::Outputs<Op> result;
 
-    // Along (gates, cx) what the op computes before its products changes by of_gates, which is one more grad_gates.
-    Tensor of_gates = tgg, of_cx;
-    if (tg.defined() || tc.defined()) {
-      const auto along = hessian_along(gh, gc, Pointwise(g, c), Direction(tg, tc, g, c));
-      if (along[0].defined()) kit::accumulate(of_gates, along[0].to(g.scalar_type()));
-      of_cx = along[1];
+    // The tangent of the gradient of the gates, before the products, acts as a further grad_gates.
+    Tensor extra_grad_gates = tangent_grad_gates, extra_grad_cx;
+    if (tangent_gates.defined() || tangent_cx.defined()) {
+      const auto along = hessian_along(gh, gc, Pointwise(g, c), Direction(tangent_gates, tangent_cx, g, c));
+      if (along[0].defined()) kit::accumulate(extra_grad_gates, along[0].to(g.scalar_type()));
+      extra_grad_cx = along[1];
     }
-    if (tgh.defined() || tgc.defined() || of_gates.defined()) {
-      result = kit::to_array(Backward::call(kit::to_optional(tgh), kit::to_optional(tgc), kit::to_optional(of_gates), g,
-                                            kit::to_optional(x), kit::to_optional(w), kit::to_optional(h), c,
-                                            kit::to_list(saved.attribute<"output_mask">())));
+    if (tangent_grad_hy.defined() || tangent_grad_cy.defined() || extra_grad_gates.defined()) {
+      result =
+          kit::to_array(Backward::call(kit::to_optional(tangent_grad_hy), kit::to_optional(tangent_grad_cy),
+                                       kit::to_optional(extra_grad_gates), g, kit::to_optional(x), kit::to_optional(w),
+                                       kit::to_optional(h), c, kit::to_list(saved.attribute<"output_mask">())));
     }
-    if (of_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], of_cx);
-    if (tw.defined() && (of_input || of_hx)) {
-      const auto by = products(saved, {}, tw, {}, {of_input, false, of_hx});
-      if (of_input) kit::accumulate(result["grad(input)"], by.d_input);
-      if (of_hx) kit::accumulate(result["grad(hx)"], by.d_hx);
+    if (extra_grad_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], extra_grad_cx);
+    if (tangent_weight.defined() && (needs_input || needs_hx)) {
+      const auto by = products(saved, {}, tangent_weight, {}, {needs_input, false, needs_hx});
+      if (needs_input) kit::accumulate(result["grad(input)"], by.grad_input);
+      if (needs_hx) kit::accumulate(result["grad(hx)"], by.grad_hx);
     }
-    if ((tx.defined() || th.defined()) && saved.is_requested("grad(weight)")) {
-      const auto by = products(saved, tx.defined() ? tx : at::zeros_like(x), {}, th.defined() ? th : at::zeros_like(h),
-                               {false, true, false});
-      kit::accumulate(result["grad(weight)"], by.d_weight);
+    if ((tangent_input.defined() || tangent_hx.defined()) && saved.is_requested("grad(weight)")) {
+      const auto by = products(saved, tangent_input.defined() ? tangent_input : at::zeros_like(x), {},
+                               tangent_hx.defined() ? tangent_hx : at::zeros_like(h), {false, true, false});
+      kit::accumulate(result["grad(weight)"], by.grad_weight);
     }
     return result;
   }

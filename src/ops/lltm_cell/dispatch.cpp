@@ -104,19 +104,21 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& weight, co
   return {hy, cy};
 }
 
-// d_gates [G?, B, 3S] and d_cx, where they are defined: from grad_hy and grad_cy, of which one is, and grad_gates.
+// total_grad_gates [G?, B, 3S] and grad_cx, where they are defined: from grad_hy and grad_cy, of which one is, and
+// grad_gates.
 void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tensor& grad_gates, const Tensor& gates,
-                        const Tensor& cx, const Tensor& d_gates, const Tensor& d_cx) {
+                        const Tensor& cx, const Tensor& total_grad_gates, const Tensor& grad_cx) {
   auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-    BackwardParams<T, C> p{.grad_hy = matrix<T>(grad_hy),
-                           .grad_cy = matrix<C>(grad_cy),
-                           .grad_gates = matrix<T>(grad_gates),
-                           .gates = matrix<T>(gates),
-                           .cx = matrix<C>(cx),
-                           .d_gates = d_gates.defined() ? d_gates.mutable_data_ptr<T>() : nullptr,
-                           .d_cx = d_cx.defined() ? d_cx.mutable_data_ptr<C>() : nullptr,
-                           .rows = {},
-                           .size = cx.size(-1)};
+    BackwardParams<T, C> p{
+        .grad_hy = matrix<T>(grad_hy),
+        .grad_cy = matrix<C>(grad_cy),
+        .grad_gates = matrix<T>(grad_gates),
+        .gates = matrix<T>(gates),
+        .cx = matrix<C>(cx),
+        .total_grad_gates = total_grad_gates.defined() ? total_grad_gates.mutable_data_ptr<T>() : nullptr,
+        .grad_cx = grad_cx.defined() ? grad_cx.mutable_data_ptr<C>() : nullptr,
+        .rows = {},
+        .size = cx.size(-1)};
     const auto rows_of = [&](const auto& m) { return m.data ? m.rows : p.gates.rows; };
     p.rows =
         kit::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
@@ -134,43 +136,43 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
   const auto outputs = kit::allocate(
       kit::Shape<Backward>::outputs(grad_hy, grad_cy, grad_gates, gates, input, weight, hx, cx, output_mask));
   const auto result = kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
-  std::array<Tensor, 5> wanted;
-  for (size_t o = 0; o < wanted.size(); ++o) {
-    if (output_mask[o]) wanted[o] = outputs[o];
+  std::array<Tensor, 5> requested;
+  for (size_t o = 0; o < requested.size(); ++o) {
+    if (output_mask[o]) requested[o] = outputs[o];
   }
-  const auto& [d_input, d_weight, d_bias, d_hx, d_cx] = wanted;
+  const auto& [grad_input, grad_weight, grad_bias, grad_hx, grad_cx] = requested;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const bool of_state = grad_hy.has_value() || grad_cy.has_value();
-  if (gates.numel() == 0 || (!of_state && !grad_gates)) {  // sums over nothing
-    for (const Tensor& t : wanted) {
+  const bool has_state_gradient = grad_hy.has_value() || grad_cy.has_value();
+  if (gates.numel() == 0 || (!has_state_gradient && !grad_gates)) {  // sums over nothing
+    for (const Tensor& t : requested) {
       if (t.defined()) t.zero_();
     }
     return result;
   }
   using kit::tensor_or_undefined;
   const Tensor x = tensor_or_undefined(input), w = tensor_or_undefined(weight), h = tensor_or_undefined(hx);
-  const Tensor of_hy = tensor_or_undefined(grad_hy), of_cy = tensor_or_undefined(grad_cy),
-               of_gates = tensor_or_undefined(grad_gates);
+  const Tensor upstream_hy = tensor_or_undefined(grad_hy), upstream_cy = tensor_or_undefined(grad_cy),
+               upstream_gates = tensor_or_undefined(grad_gates);
   const CellSizes sizes{cx.size(-2),
                         x.defined()   ? x.size(-1)
                         : w.defined() ? w.size(-1) - cx.size(-1)
                                       : 0,
                         cx.size(-1)};
-  if (of_state && takes_small(sizes, {gates, of_hy, of_cy, of_gates, x, w, h, cx})) {
+  if (has_state_gradient && takes_small(sizes, {gates, upstream_hy, upstream_cy, upstream_gates, x, w, h, cx})) {
     auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-      kit::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(of_hy),
-                                                      .grad_cy = data_of<C>(of_cy),
-                                                      .grad_gates = data_of<T>(of_gates),
+      kit::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = data_of<T>(upstream_hy),
+                                                      .grad_cy = data_of<C>(upstream_cy),
+                                                      .grad_gates = data_of<T>(upstream_gates),
                                                       .gates = gates.const_data_ptr<T>(),
                                                       .input = data_of<T>(x),
                                                       .weight = data_of<T>(w),
                                                       .hx = data_of<T>(h),
                                                       .cx = cx.const_data_ptr<C>(),
-                                                      .d_input = mutable_data_of<T>(wanted[0]),
-                                                      .d_weight = mutable_data_of<T>(wanted[1]),
-                                                      .d_bias = mutable_data_of<T>(wanted[2]),
-                                                      .d_hx = mutable_data_of<T>(wanted[3]),
-                                                      .d_cx = mutable_data_of<C>(wanted[4]),
+                                                      .grad_input = mutable_data_of<T>(requested[0]),
+                                                      .grad_weight = mutable_data_of<T>(requested[1]),
+                                                      .grad_bias = mutable_data_of<T>(requested[2]),
+                                                      .grad_hx = mutable_data_of<T>(requested[3]),
+                                                      .grad_cx = mutable_data_of<C>(requested[4]),
                                                       .rows = static_cast<int>(sizes.rows),
                                                       .inputs = static_cast<int>(sizes.inputs),
                                                       .size = static_cast<int>(sizes.size)});
@@ -178,18 +180,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
     kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
     return result;
   }
-  const bool need_gates = d_input.defined() || d_weight.defined() || d_bias.defined() || d_hx.defined();
-  Tensor d_gates;
-  if (of_state) {
-    if (need_gates) d_gates = at::empty_like(gates, at::MemoryFormat::Contiguous);
-    pointwise_backward(of_hy, of_cy, need_gates ? of_gates : Tensor(), gates, cx, d_gates, d_cx);
+  const bool need_gates = grad_input.defined() || grad_weight.defined() || grad_bias.defined() || grad_hx.defined();
+  Tensor total_grad_gates;
+  if (has_state_gradient) {
+    if (need_gates) total_grad_gates = at::empty_like(gates, at::MemoryFormat::Contiguous);
+    pointwise_backward(upstream_hy, upstream_cy, need_gates ? upstream_gates : Tensor(), gates, cx, total_grad_gates,
+                       grad_cx);
   } else {
-    d_gates = of_gates;
-    if (d_cx.defined()) d_cx.zero_();
+    total_grad_gates = upstream_gates;
+    if (grad_cx.defined()) grad_cx.zero_();
   }
-  if (d_input.defined() || d_hx.defined()) input_gradients(d_hx, d_input, d_gates, w);
-  if (d_weight.defined()) weight_gradient(d_weight, d_gates, concatenate(h, x));
-  if (d_bias.defined()) bias_gradient(d_bias, d_gates);
+  if (grad_input.defined() || grad_hx.defined()) input_gradients(grad_hx, grad_input, total_grad_gates, w);
+  if (grad_weight.defined()) weight_gradient(grad_weight, total_grad_gates, concatenate(h, x));
+  if (grad_bias.defined()) bias_gradient(grad_bias, total_grad_gates);
   return result;
 }
 

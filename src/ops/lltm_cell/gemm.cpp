@@ -51,31 +51,31 @@ void affine(const Tensor& gates, const Tensor& x, const Tensor& weight, const Te
   }
 }
 
-void weight_gradient(const Tensor& d_weight, const Tensor& d_gates, const Tensor& x) {
-  Tensor result = d_weight;
-  if (d_gates.dim() == 2) {
-    at::mm_out(result, d_gates.t(), x);
+void weight_gradient(const Tensor& grad_weight, const Tensor& grad_gates, const Tensor& x) {
+  Tensor result = grad_weight;
+  if (grad_gates.dim() == 2) {
+    at::mm_out(result, grad_gates.t(), x);
   } else {
-    at::bmm_out(result, d_gates.transpose(1, 2), x);
+    at::bmm_out(result, grad_gates.transpose(1, 2), x);
   }
 }
 
-void input_gradients(const Tensor& d_hx, const Tensor& d_input, const Tensor& d_gates, const Tensor& weight) {
-  const int64_t size = d_gates.size(-1) / 3;
-  if (!d_input.defined()) return product(d_hx, d_gates, weight.narrow(-1, 0, size));
-  if (!d_hx.defined()) return product(d_input, d_gates, weight.narrow(-1, size, weight.size(-1) - size));
+void input_gradients(const Tensor& grad_hx, const Tensor& grad_input, const Tensor& grad_gates, const Tensor& weight) {
+  const int64_t size = grad_gates.size(-1) / 3;
+  if (!grad_input.defined()) return product(grad_hx, grad_gates, weight.narrow(-1, 0, size));
+  if (!grad_hx.defined()) return product(grad_input, grad_gates, weight.narrow(-1, size, weight.size(-1) - size));
   // One product and two copies take less time than two products.
-  auto sizes = d_hx.sizes().vec();
+  auto sizes = grad_hx.sizes().vec();
   sizes.back() = weight.size(-1);
-  const Tensor both = at::empty(sizes, d_hx.options());
-  product(both, d_gates, weight);
-  d_hx.copy_(both.narrow(-1, 0, size));
-  d_input.copy_(both.narrow(-1, size, weight.size(-1) - size));
+  const Tensor both = at::empty(sizes, grad_hx.options());
+  product(both, grad_gates, weight);
+  grad_hx.copy_(both.narrow(-1, 0, size));
+  grad_input.copy_(both.narrow(-1, size, weight.size(-1) - size));
 }
 
-void bias_gradient(const Tensor& d_bias, const Tensor& d_gates) {
-  Tensor result = d_bias;
-  at::sum_out(result, d_gates, -2);
+void bias_gradient(const Tensor& grad_bias, const Tensor& grad_gates) {
+  Tensor result = grad_bias;
+  at::sum_out(result, grad_gates, -2);
 }
 
 }  // namespace cppcuda::ops::lltm_cell

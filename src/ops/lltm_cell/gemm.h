@@ -14,13 +14,13 @@ Tensor concatenate(const Tensor& hx, const Tensor& input);
 // gates = x weight^T + bias, into gates.
 void affine(const Tensor& gates, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-// d_gates^T x, into d_weight.
-void weight_gradient(const Tensor& d_weight, const Tensor& d_gates, const Tensor& x);
+// grad_gates^T x, into grad_weight.
+void weight_gradient(const Tensor& grad_weight, const Tensor& grad_gates, const Tensor& x);
 
-// The two parts of d_gates weight, into those that are defined.
-void input_gradients(const Tensor& d_hx, const Tensor& d_input, const Tensor& d_gates, const Tensor& weight);
+// The two parts of grad_gates weight, into those that are defined.
+void input_gradients(const Tensor& grad_hx, const Tensor& grad_input, const Tensor& grad_gates, const Tensor& weight);
 
-// The sum over rows, into d_bias.
-void bias_gradient(const Tensor& d_bias, const Tensor& d_gates);
+// The sum over rows, into grad_bias.
+void bias_gradient(const Tensor& grad_bias, const Tensor& grad_gates);
 
 }  // namespace cppcuda::ops::lltm_cell

@@ -49,9 +49,10 @@ CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1,
   using std::tanh;
   const Logistic<A> i(g0), o(g1);
   const A c = elu(g2), t = tanh(cx + c * i.value);
-  A by_cy = CY ? grad_cy : A(0);
-  if (HY) by_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));
-  return {by_cy * c * i.slope(), HY ? grad_hy * t * o.slope() : A(0), by_cy * i.value * elu_slope(g2), by_cy};
+  A total_grad_cy = CY ? grad_cy : A(0);
+  if (HY) total_grad_cy += grad_hy * o.value * ((A(1) - t) * (A(1) + t));
+  return {total_grad_cy * c * i.slope(), HY ? grad_hy * t * o.slope() : A(0), total_grad_cy * i.value * elu_slope(g2),
+          total_grad_cy};
 }
 
 }  // namespace cppcuda::ops::lltm_cell

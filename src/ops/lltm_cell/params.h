@@ -35,13 +35,13 @@ struct ForwardParams {
 
 template <class T, class C>
 struct BackwardParams {
-  Matrix<T> grad_hy;  // one of these two is there
+  Matrix<T> grad_hy;  // at least one of these two is given
   Matrix<C> grad_cy;
   Matrix<T> grad_gates;  // may be null
   Matrix<T> gates;
   Matrix<C> cx;
-  T* d_gates;  // [rows, 3 size], contiguous, or null
-  C* d_cx;     // [rows, size], contiguous, or null
+  T* total_grad_gates;  // [rows, 3 size], contiguous, or null
+  C* grad_cx;           // [rows, size], contiguous, or null
   kit::Rows rows;
   int64_t size;
 };
@@ -65,14 +65,14 @@ struct SmallForwardParams {
 
 template <class T, class C>
 struct SmallBackwardParams {
-  const T* grad_hy;  // one of these two is there
+  const T* grad_hy;  // at least one of these two is given
   const C* grad_cy;
   const T* grad_gates;  // may be null
   const T* gates;
-  const T *input, *weight, *hx;  // those that the wanted gradients read
+  const T *input, *weight, *hx;  // null if no requested gradient reads it
   const C* cx;
-  T *d_input, *d_weight, *d_bias, *d_hx;  // those that are wanted
-  C* d_cx;
+  T *grad_input, *grad_weight, *grad_bias, *grad_hx;  // null if not requested
+  C* grad_cx;
   int rows, inputs, size;
 };
 

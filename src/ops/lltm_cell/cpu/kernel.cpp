@@ -123,7 +123,7 @@ struct Columns {
 
   // D: the type that gradients of gates are kept in.
   template <bool HY, bool CY, class D>
-  CPPCUDA_INLINE static void backward(const BackwardParams<T, C>& p, D* d_gates, int64_t row, int64_t begin,
+  CPPCUDA_INLINE static void backward(const BackwardParams<T, C>& p, D* total_grad_gates, int64_t row, int64_t begin,
                                       int64_t end) {
     const T* grad_hy = p.grad_hy.row(p.rows, row);
     const C* grad_cy = p.grad_cy.row(p.rows, row);
@@ -143,22 +143,22 @@ struct Columns {
         d.g1 += gate(p.grad_gates, grad_gates, 1);
         d.g2 += gate(p.grad_gates, grad_gates, 2);
       }
-      if (d_gates) {
-        D* to = d_gates + row * 3 * p.size + s;
+      if (total_grad_gates) {
+        D* to = total_grad_gates + row * 3 * p.size + s;
         d.g0.store(to, count);
         d.g1.store(to + p.size, count);
         d.g2.store(to + 2 * p.size, count);
       }
-      if (p.d_cx) d.cx.store(p.d_cx + row * p.size + s, count);
+      if (p.grad_cx) d.cx.store(p.grad_cx + row * p.size + s, count);
     });
   }
 
   template <class D>
-  CPPCUDA_INLINE static void backward_of(const BackwardParams<T, C>& p, D* d_gates, int64_t row, int64_t begin,
+  CPPCUDA_INLINE static void backward_of(const BackwardParams<T, C>& p, D* total_grad_gates, int64_t row, int64_t begin,
                                          int64_t end) {
-    !p.grad_cy.data   ? backward<true, false>(p, d_gates, row, begin, end)
-    : !p.grad_hy.data ? backward<false, true>(p, d_gates, row, begin, end)
-                      : backward<true, true>(p, d_gates, row, begin, end);
+    !p.grad_cy.data   ? backward<true, false>(p, total_grad_gates, row, begin, end)
+    : !p.grad_hy.data ? backward<false, true>(p, total_grad_gates, row, begin, end)
+                      : backward<true, true>(p, total_grad_gates, row, begin, end);
   }
 };
 
@@ -179,7 +179,7 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::forward(const ForwardParams<T, C>& p
 template <class Isa, class T, class C>
 CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin,
                                                      int64_t end) {
-  Columns<T, C>::backward_of(p, p.d_gates, row, begin, end);
+  Columns<T, C>::backward_of(p, p.total_grad_gates, row, begin, end);
 }
 
 template <class Isa, class T, class C>
@@ -199,43 +199,45 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_forward(const SmallForwardPara
 }
 
 template <class Isa, class T, class C>
-CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward(const SmallBackwardParams<T, C>& p, A* d_gates, int begin,
-                                                           int end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward(const SmallBackwardParams<T, C>& p, A* total_grad_gates,
+                                                           int begin, int end) {
   const BackwardParams<T, C> all{.grad_hy = contiguous(p.grad_hy, p.size),
                                  .grad_cy = contiguous(p.grad_cy, p.size),
                                  .grad_gates = contiguous(p.grad_gates, 3 * p.size),
                                  .gates = contiguous(p.gates, 3 * p.size),
                                  .cx = contiguous(p.cx, p.size),
-                                 .d_gates = nullptr,
-                                 .d_cx = p.d_cx,
+                                 .total_grad_gates = nullptr,
+                                 .grad_cx = p.grad_cx,
                                  .rows = {p.rows, p.rows},
                                  .size = p.size};
-  for (int64_t row = 0; row < p.rows; ++row) Columns<T, C>::backward_of(all, d_gates, row, begin, end);
+  for (int64_t row = 0; row < p.rows; ++row) Columns<T, C>::backward_of(all, total_grad_gates, row, begin, end);
   for (int g = 0; g < 3; ++g) {
     const int64_t first = g * p.size + begin, width = p.size + p.inputs, gates = 3 * p.size;
-    if (p.d_weight) {
-      T* out = p.d_weight + first * width;
-      product(d_gates + first, 1, gates, p.hx, p.size, p.rows, end - begin, p.size, out, width);
-      product(d_gates + first, 1, gates, p.input, p.inputs, p.rows, end - begin, p.inputs, out + p.size, width);
+    if (p.grad_weight) {
+      T* out = p.grad_weight + first * width;
+      product(total_grad_gates + first, 1, gates, p.hx, p.size, p.rows, end - begin, p.size, out, width);
+      product(total_grad_gates + first, 1, gates, p.input, p.inputs, p.rows, end - begin, p.inputs, out + p.size,
+              width);
     }
-    if (p.d_bias) {
+    if (p.grad_bias) {
       for_vectors<Vec<A>>(end - begin, [&](int64_t i, auto count) {
         Vec<A> sum = 0;
-        for (int64_t row = 0; row < p.rows; ++row) sum += Vec<A>::load(d_gates + row * gates + first + i, count);
-        sum.store(p.d_bias + first + i, count);
+        for (int64_t row = 0; row < p.rows; ++row)
+          sum += Vec<A>::load(total_grad_gates + row * gates + first + i, count);
+        sum.store(p.grad_bias + first + i, count);
       });
     }
   }
 }
 
 template <class Isa, class T, class C>
-CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* d_gates,
-                                                                  int begin, int end) {
+CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBackwardParams<T, C>& p,
+                                                                  const A* total_grad_gates, int begin, int end) {
   const int64_t gates = 3 * p.size, width = p.size + p.inputs, row = begin;
-  const A* left = d_gates + row * gates;
-  if (p.d_hx) product(left, gates, 1, p.weight, width, gates, end - begin, p.size, p.d_hx + row * p.size, p.size);
-  if (p.d_input) {
-    product(left, gates, 1, p.weight + p.size, width, gates, end - begin, p.inputs, p.d_input + row * p.inputs,
+  const A* left = total_grad_gates + row * gates;
+  if (p.grad_hx) product(left, gates, 1, p.weight, width, gates, end - begin, p.size, p.grad_hx + row * p.size, p.size);
+  if (p.grad_input) {
+    product(left, gates, 1, p.weight + p.size, width, gates, end - begin, p.inputs, p.grad_input + row * p.inputs,
             p.inputs);
   }
 }

@@ -20,9 +20,9 @@ struct CellKernel {
   // Columns begin .. end - 1 of the state, of all rows.
   static void small_forward(const SmallForwardParams<T, C>& p, int begin, int end);
   // Their gradients of cx, weight, bias, and of the gates, [rows, 3 size].
-  static void small_backward(const SmallBackwardParams<T, C>& p, A* d_gates, int begin, int end);
+  static void small_backward(const SmallBackwardParams<T, C>& p, A* total_grad_gates, int begin, int end);
   // From those of all gates the gradients of rows begin .. end - 1 of hx and input.
-  static void small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* d_gates, int begin, int end);
+  static void small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* total_grad_gates, int begin, int end);
 };
 
 }  // namespace cppcuda::ops::lltm_cell

@@ -48,17 +48,17 @@ void small_forward(const SmallForwardParams<T, C>& p, const kit::CpuContext& cpu
 
 template <class T, class C>
 void small_backward(const SmallBackwardParams<T, C>& p, const kit::CpuContext& cpu) {
-  const std::unique_ptr<kit::opmath<T>[]> d_gates(new kit::opmath<T>[int64_t{3} * p.rows * p.size]);
+  const std::unique_ptr<kit::opmath<T>[]> total_grad_gates(new kit::opmath<T>[int64_t{3} * p.rows * p.size]);
   const int64_t in_each = int64_t{3} * p.rows * (p.size + p.inputs);
   kit::parallel_rows(cpu, p.size, in_each, products_per_task, [&](auto isa, int64_t begin, int64_t end) {
-    CellKernel<typename decltype(isa)::type, T, C>::small_backward(p, d_gates.get(), static_cast<int>(begin),
+    CellKernel<typename decltype(isa)::type, T, C>::small_backward(p, total_grad_gates.get(), static_cast<int>(begin),
                                                                    static_cast<int>(end));
   });
-  if (!p.d_hx && !p.d_input) return;
+  if (!p.grad_hx && !p.grad_input) return;
   const int64_t in_row = int64_t{3} * p.size * (p.size + p.inputs);
   kit::parallel_rows(cpu, p.rows, in_row, products_per_task, [&](auto isa, int64_t begin, int64_t end) {
-    CellKernel<typename decltype(isa)::type, T, C>::small_backward_inputs(p, d_gates.get(), static_cast<int>(begin),
-                                                                          static_cast<int>(end));
+    CellKernel<typename decltype(isa)::type, T, C>::small_backward_inputs(
+        p, total_grad_gates.get(), static_cast<int>(begin), static_cast<int>(end));
   });
 }
 

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = place_of<N>(index, row_packs);
-    kit::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
-    kit::Pack<C, N> grad_cy, d_cx;
+    kit::Pack<T, N> g[3], grad_gates[3], total_grad_gates[3], grad_hy;
+    kit::Pack<C, N> grad_cy, grad_cx;
     // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited
     // for.
     const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
@@ -88,15 +88,15 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
         if (grad_gates_row) sum[k] += kit::widen<A>(grad_gates[k], n);
-        d_gates[k].value[n] = static_cast<T>(sum[k]);
+        total_grad_gates[k].value[n] = static_cast<T>(sum[k]);
       }
-      d_cx.value[n] = static_cast<C>(d.cx);
+      grad_cx.value[n] = static_cast<C>(d.cx);
     }
-    if (p.d_gates) {
+    if (p.total_grad_gates) {
 #pragma unroll
-      for (int k = 0; k < 3; ++k) kit::store(p.d_gates + (row * 3 + k) * p.size + s, d_gates[k]);
+      for (int k = 0; k < 3; ++k) kit::store(p.total_grad_gates + (row * 3 + k) * p.size + s, total_grad_gates[k]);
     }
-    if (p.d_cx) kit::store(p.d_cx + row * p.size + s, d_cx);
+    if (p.grad_cx) kit::store(p.grad_cx + row * p.size + s, grad_cx);
   }
 }
 

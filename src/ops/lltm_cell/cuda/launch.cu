@@ -55,7 +55,7 @@ void forward(const ForwardParams<T, C>& p, kit::CudaStream& stream) {
 
 template <class T, class C>
 void small_backward(const SmallBackwardParams<T, C>& p, kit::CudaStream& stream) {
-  const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.d_input, p.d_weight, p.d_hx});
+  const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.grad_input, p.grad_weight, p.grad_hx});
   kit::with_width<kit::wide<T>>(packs, [&](auto n) {
     const auto shape = small_backward_launch(sizes_of(p), sizeof(kit::opmath<T>), n);
     kit::launch(small_backward_kernel<n, T, C>, shape, stream, p);
@@ -66,8 +66,8 @@ template <class T, class C>
 void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
   // A row of gates has three parts: each of them must start on a 16-byte boundary.
   const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
-                     in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
-                     in_packs(p.d_cx, p.size);
+                     in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) &&
+                     in_packs(p.total_grad_gates, p.size) && in_packs(p.grad_cx, p.size);
   kit::with_width<wide<T, C>>(packs, [&](auto n) {
     const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
                         : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>

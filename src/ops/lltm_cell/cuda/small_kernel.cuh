@@ -73,7 +73,7 @@ __device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int 
 
 // Gradients of the gates of all rows, in shared memory [rows, 3 size]; that of cx is written once, by one block.
 template <class A, class T, class C>
-__device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* d_gates) {
+__device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* total_grad_gates) {
   for (int element = threadIdx.x; element < p.rows * p.size; element += blockDim.x) {
     const int row = element / p.size, s = element % p.size;
     const int at = row * 3 * p.size + s;
@@ -88,15 +88,15 @@ __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* d_ga
 #pragma unroll
     for (int g = 0; g < 3; ++g) {
       const int gate = at + g * p.size;
-      d_gates[gate] = of_gate[g] + (p.grad_gates ? static_cast<A>(p.grad_gates[gate]) : A(0));
+      total_grad_gates[gate] = of_gate[g] + (p.grad_gates ? static_cast<A>(p.grad_gates[gate]) : A(0));
     }
-    if (p.d_cx && blockIdx.x == 0) p.d_cx[element] = static_cast<C>(d.cx);
+    if (p.grad_cx && blockIdx.x == 0) p.grad_cx[element] = static_cast<C>(d.cx);
   }
 }
 
-// d_weight = d_gates^T [hx, input]: a thread takes N columns of a row.
+// grad_weight = total_grad_gates^T [hx, input]: a thread takes N columns of a row.
 template <int N, class A, class T, class C>
-__device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+__device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const A* total_grad_gates) {
   const int packs = (p.size + p.inputs) / N;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < 3 * p.size * packs; i += gridDim.x * blockDim.x) {
     const int j = i / packs, k = i % packs * N;
@@ -105,19 +105,19 @@ __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const 
     for (int r = 0; r < p.rows; ++r) {
       const auto x = kit::load<N>(concatenated(p, r, k));
 #pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += d_gates[r * 3 * p.size + j] * kit::widen<A>(x, n);
+      for (int n = 0; n < N; ++n) sum[n] += total_grad_gates[r * 3 * p.size + j] * kit::widen<A>(x, n);
     }
     kit::Pack<T, N> out;
 #pragma unroll
     for (int n = 0; n < N; ++n) out.value[n] = static_cast<T>(sum[n]);
-    kit::store(p.d_weight + j * packs * N + k, out);
+    kit::store(p.grad_weight + j * packs * N + k, out);
   }
 }
 
-// [d_hx, d_input] = d_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of such lanes share
-// the sum.
+// [grad_hx, grad_input] = total_grad_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of
+// such lanes share the sum.
 template <int N, class A, class T, class C>
-__device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+__device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* total_grad_gates) {
   constexpr int R = 4, lanes = 8;
   const int lane = threadIdx.x % 32, part = lane / lanes, width = p.size + p.inputs;
   const int groups = kit::ceil_div(width, lanes * N), tasks = groups * kit::ceil_div(p.rows, R);
@@ -131,7 +131,7 @@ __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const 
         const auto w = kit::load<N>(p.weight + j * width + k);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          const A d = d_gates[min(first + r, p.rows - 1) * 3 * p.size + j];
+          const A d = total_grad_gates[min(first + r, p.rows - 1) * 3 * p.size + j];
 #pragma unroll
           for (int n = 0; n < N; ++n) sum[r][n] += d * kit::widen<A>(w, n);
         }
@@ -145,7 +145,7 @@ __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const 
         sum[r][n] += __shfl_xor_sync(~0u, sum[r][n], 2 * lanes);
       }
     }
-    T* to = k < p.size ? p.d_hx : p.d_input;
+    T* to = k < p.size ? p.grad_hx : p.grad_input;
     if (k >= width || !to) continue;
     const int columns = k < p.size ? p.size : p.inputs, column = k < p.size ? k : k - p.size;
 #pragma unroll
@@ -160,23 +160,23 @@ __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const 
 }
 
 template <class A, class T, class C>
-__device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A* d_gates) {
+__device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A* total_grad_gates) {
   for (int j = blockIdx.x * blockDim.x + threadIdx.x; j < 3 * p.size; j += gridDim.x * blockDim.x) {
     A sum = 0;
-    for (int r = 0; r < p.rows; ++r) sum += d_gates[r * 3 * p.size + j];
-    p.d_bias[j] = static_cast<T>(sum);
+    for (int r = 0; r < p.rows; ++r) sum += total_grad_gates[r * 3 * p.size + j];
+    p.grad_bias[j] = static_cast<T>(sum);
   }
 }
 
 template <int N, class T, class C>
 __global__ void __launch_bounds__(kit::threads_per_block, 2) small_backward_kernel(SmallBackwardParams<T, C> p) {
   using A = kit::opmath<T>;
-  A* d_gates = kit::shared_memory<A>();
-  small_gate_gradients(p, d_gates);
+  A* total_grad_gates = kit::shared_memory<A>();
+  small_gate_gradients(p, total_grad_gates);
   __syncthreads();
-  if (p.d_weight) small_weight_gradient<N>(p, d_gates);
-  if (p.d_hx || p.d_input) small_input_gradients<N>(p, d_gates);
-  if (p.d_bias) small_bias_gradient(p, d_gates);
+  if (p.grad_weight) small_weight_gradient<N>(p, total_grad_gates);
+  if (p.grad_hx || p.grad_input) small_input_gradients<N>(p, total_grad_gates);
+  if (p.grad_bias) small_bias_gradient(p, total_grad_gates);
 }
 
 }  // namespace cppcuda::ops::lltm_cell
