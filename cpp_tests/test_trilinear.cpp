@@ -483,8 +483,8 @@ TEST(RowLaunch, HoldsForAnySize) {
           EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (staged && width == 2)) << width;
           EXPECT_EQ(tile_rows > 0, staged);
           if (staged) {
-            EXPECT_GE(tile.row_step, tile.row_chunks.value());
-            EXPECT_EQ(tile.row_chunks.value() * 16, 8 * features * element_bytes);
+            EXPECT_GE(tile.row_step, tile.input_packs.value());
+            EXPECT_EQ(tile.input_packs.value() * 16, 8 * features * element_bytes);
           }
           EXPECT_EQ(shape.threads, unsigned{threads_per_block});
           EXPECT_EQ(shape.threads % lanes, 0u);

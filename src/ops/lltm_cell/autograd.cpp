@@ -77,7 +77,7 @@ Tensor gates_along(const Affine& at, const Affine& d, const Tensor& gates) {
 }
 
 // [..., 3S] in three [..., S].
-std::array<Tensor, 3> chunks(const Tensor& gates) {
+std::array<Tensor, 3> split_gates(const Tensor& gates) {
   const auto parts = kit::in_opmath(gates).chunk(3, -1);
   return {parts[0], parts[1], parts[2]};
 }
@@ -90,7 +90,7 @@ struct Pointwise {
   Tensor t, dt;  // tanh(cy)
 
   Pointwise(const Tensor& gates, const Tensor& cx) {
-    const auto [g0, g1, g2] = chunks(gates);
+    const auto [g0, g1, g2] = split_gates(gates);
     i = at::sigmoid(g0);
     di = i * (1 - i);
     ddi = di * (1 - 2 * i);
@@ -112,7 +112,7 @@ struct Direction {
   Tensor g0, g1, g2, cx;
 
   Direction(const Tensor& tangent_gates, const Tensor& tangent_cx, const Tensor& gates, const Tensor& cx_like) {
-    const auto parts = chunks(tangent_gates.defined() ? tangent_gates : at::zeros_like(gates));
+    const auto parts = split_gates(tangent_gates.defined() ? tangent_gates : at::zeros_like(gates));
     g0 = parts[0], g1 = parts[1], g2 = parts[2];
     cx = kit::in_opmath(tangent_cx.defined() ? tangent_cx : at::zeros_like(cx_like));
   }

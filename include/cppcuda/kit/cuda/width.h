@@ -8,9 +8,9 @@
 
 namespace cppcuda::kit {
 
-// Values per 16-byte access.
+// The number of values in a pack, which is an aligned 16-byte access.
 template <class T>
-inline constexpr int wide = 16 / sizeof(T);
+inline constexpr int pack_size = 16 / sizeof(T);
 
 // Calls f(std::integral_constant<int, n>) with n = N when the memory allows packs, else with n = 1.
 template <int N, class F>

@@ -14,7 +14,7 @@ template <class Math, class T>
 void pointwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
   bool aligned = is_aligned16(p.out, {});
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
-  with_width<wide<T>>(aligned, [&](auto n) {
+  with_width<pack_size<T>>(aligned, [&](auto n) {
     const auto packs = ceil_div<int64_t>(p.count, n);
     const LaunchShape shape = grid_stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
     launch(pointwise_dense_kernel<n, Math, T>, shape, stream, p);

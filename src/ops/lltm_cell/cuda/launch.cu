@@ -10,7 +10,7 @@ namespace {
 
 // Values per access: 16 bytes of the wider type, which may be the cell state's.
 template <class T, class C>
-constexpr int wide = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
+constexpr int pack_size = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
 
 template <class T>
 bool in_packs(const Matrix<T>& m) {
@@ -26,7 +26,7 @@ bool in_packs(const T* rows, int64_t size) {
 // Whether rows of [hx, input] and of what has their width are whole packs.
 template <class T>
 bool small_packs(const CellSizes& sizes, std::initializer_list<const T*> matrices) {
-  bool packs = sizes.size % kit::wide<T> == 0 && sizes.inputs % kit::wide<T> == 0;
+  bool packs = sizes.size % kit::pack_size<T> == 0 && sizes.inputs % kit::pack_size<T> == 0;
   for (const T* m : matrices) packs &= kit::is_aligned16(m, {});
   return packs;
 }
@@ -38,7 +38,7 @@ CellSizes sizes_of(const Params& p) {
 
 template <class T, class C>
 void small_forward(const SmallForwardParams<T, C>& p, kit::CudaStream& stream) {
-  kit::with_width<kit::wide<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
+  kit::with_width<kit::pack_size<T>>(small_packs(sizes_of(p), {p.input, p.weight, p.hx}), [&](auto n) {
     kit::launch(small_forward_kernel<n, T, C>, small_forward_launch(sizes_of(p)), stream, p);
   });
 }
@@ -46,7 +46,7 @@ void small_forward(const SmallForwardParams<T, C>& p, kit::CudaStream& stream) {
 template <class T, class C>
 void forward(const ForwardParams<T, C>& p, kit::CudaStream& stream) {
   const bool packs = in_packs(p.gates, p.size) && in_packs(p.hy, p.size) && in_packs(p.cy, p.size) && in_packs(p.cx);
-  kit::with_width<wide<T, C>>(packs, [&](auto n) {
+  kit::with_width<pack_size<T, C>>(packs, [&](auto n) {
     const kit::Divisor row_packs = p.size / n;
     kit::launch(forward_kernel<n, T, C>, kit::grid_stride_launch(p.rows.count * row_packs.value()), stream, p,
                 row_packs);
@@ -56,7 +56,7 @@ void forward(const ForwardParams<T, C>& p, kit::CudaStream& stream) {
 template <class T, class C>
 void small_backward(const SmallBackwardParams<T, C>& p, kit::CudaStream& stream) {
   const bool packs = small_packs<T>(sizes_of(p), {p.input, p.weight, p.hx, p.grad_input, p.grad_weight, p.grad_hx});
-  kit::with_width<kit::wide<T>>(packs, [&](auto n) {
+  kit::with_width<kit::pack_size<T>>(packs, [&](auto n) {
     const auto shape = small_backward_launch(sizes_of(p), sizeof(kit::opmath<T>), n);
     kit::launch(small_backward_kernel<n, T, C>, shape, stream, p);
   });
@@ -68,7 +68,7 @@ void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
   const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
                      in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) &&
                      in_packs(p.total_grad_gates, p.size) && in_packs(p.grad_cx, p.size);
-  kit::with_width<wide<T, C>>(packs, [&](auto n) {
+  kit::with_width<pack_size<T, C>>(packs, [&](auto n) {
     const auto kernel = !p.grad_cy.data   ? backward_kernel<n, true, false, T, C>
                         : !p.grad_hy.data ? backward_kernel<n, false, true, T, C>
                                           : backward_kernel<n, true, true, T, C>;

@@ -11,7 +11,7 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// Whether all rows of `size` values are one piece of memory.
+// Whether all rows of `size` values are one contiguous block.
 bool is_dense(const kit::Rows& rows, const kit::RowStride& stride, int64_t size) {
   return rows.per_batch.value() == rows.count && stride.row == size;
 }
@@ -49,11 +49,11 @@ void forward(const ForwardParams<T, P>& p, kit::CudaStream& stream) {
                               [&](auto f) { kit::launch(row_forward_kernel<f, T, P>, launch.shape, stream, p); });
     case Access::staged:
       return kit::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-        kit::launch(staged_forward_kernel<kit::wide<T>, v, T, P>, launch.shape, stream, p, launch.tile,
+        kit::launch(staged_forward_kernel<kit::pack_size<T>, v, T, P>, launch.shape, stream, p, launch.tile,
                     launch.lane_bits);
       });
     case Access::direct:
-      return kit::with_width<kit::wide<T>>(launch.width > 1, [&](auto n) {
+      return kit::with_width<kit::pack_size<T>>(launch.width > 1, [&](auto n) {
         kit::launch(forward_kernel<n, T, P>, launch.shape, stream, p, launch.lane_bits);
       });
   }
@@ -83,11 +83,11 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
         });
       case Access::staged:
         return kit::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-          kit::launch(staged_backward_kernel<kit::wide<T>, v, of_feats, of_points, T, P>, launch.shape, stream, p,
+          kit::launch(staged_backward_kernel<kit::pack_size<T>, v, of_feats, of_points, T, P>, launch.shape, stream, p,
                       launch.tile, launch.lane_bits);
         });
       case Access::direct:
-        return kit::with_width<kit::wide<T>>(launch.width > 1, [&](auto n) {
+        return kit::with_width<kit::pack_size<T>>(launch.width > 1, [&](auto n) {
           kit::launch(backward_kernel<n, of_feats, of_points, T, P>, launch.shape, stream, p, launch.lane_bits);
         });
     }

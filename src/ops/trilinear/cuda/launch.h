@@ -15,9 +15,9 @@ namespace cppcuda::ops::trilinear {
 // Rows that a block stages through shared memory.
 struct Tile {
   int rows = 0;
-  kit::Divisor row_chunks;  // pieces of 16 bytes in a row of feats
-  kit::Divisor row_packs;   // accesses of `width` values in a row of the output
-  int row_step = 0;         // how far rows lie apart in shared memory, in such pieces
+  kit::Divisor input_packs;   // 16-byte packs in a row of feats
+  kit::Divisor output_packs;  // accesses of `width` values in a row of the output
+  int row_step = 0;           // how far rows lie apart in shared memory, in packs
 };
 
 // How the threads of a warp come to their rows.
@@ -35,8 +35,8 @@ struct RowLaunch {
   Tile tile = {};
 };
 
-// A row of feats in pieces of 16 bytes: 8 * features elements always are a whole number of them.
-inline int64_t row_chunks(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
+// The packs in a row of feats: 8 * features elements always are a whole number of 16 bytes.
+inline int64_t input_packs(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
 
 // Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes
 // wide.
@@ -51,41 +51,41 @@ constexpr bool is_whole(int64_t features, int64_t element_bytes) {
   return is_one_of(WholeFeatures{}) && 8 * features * element_bytes <= 128;
 }
 
-// And how many, so that it has four chunks of 16 bytes in flight at least.
-constexpr int rows_per_thread(int row_chunks) { return row_chunks < 4 ? (3 + row_chunks) / row_chunks : 1; }
+// And how many, so that it has four packs of 16 bytes in flight at least.
+constexpr int rows_per_thread(int input_packs) { return input_packs < 4 ? (3 + input_packs) / input_packs : 1; }
 
 // Threads that share a row read `together` bytes of a corner: rows start so far apart that the rows of a warp are in
 // different banks.
-constexpr int row_step(int chunks, int together) {
+constexpr int row_step(int packs, int together) {
   const int unit = together < 128 && together > 16 ? together / 16 : 1;
-  return ((chunks + unit - 1) / unit | 1) * unit;
+  return ((packs + unit - 1) / unit | 1) * unit;
 }
 
 inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_bytes) {
   constexpr int warps = kit::threads_per_block / 32;
-  const int chunks = static_cast<int>(row_chunks(features, element_bytes)), warp_rows = 32 * rows_per_thread(chunks);
+  const int packs = static_cast<int>(input_packs(features, element_bytes)), warp_rows = 32 * rows_per_thread(packs);
   RowLaunch launch{.access = Access::whole, .shape = kit::grid_stride_launch(rows, warps * warp_rows)};
-  launch.shape.shared_bytes = static_cast<unsigned>(warps * kit::padded(warp_rows * chunks, 16) * 16);
+  launch.shape.shared_bytes = static_cast<unsigned>(warps * kit::padded(warp_rows * packs, 16) * 16);
   return launch;
 }
 
-// Chunks of a tile, and of a row of it beyond the row's size.
-inline constexpr int64_t max_chunks = (40 << 10) / 16, max_apart = 8;
+// Packs of a tile, and of a row of it beyond the row's size.
+inline constexpr int64_t max_packs = (40 << 10) / 16, max_apart = 8;
 
 inline bool is_staged(int64_t features, int64_t element_bytes) {
-  return features <= max_chunks && row_chunks(features, element_bytes) + max_apart <= max_chunks;
+  return features <= max_packs && input_packs(features, element_bytes) + max_apart <= max_packs;
 }
 
 inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  // Four chunks for each thread, but a row for each warp.
-  constexpr int64_t target_chunks = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
-  const int chunks = static_cast<int>(row_chunks(features, element_bytes));
+  // Four packs for each thread, but a row for each warp.
+  constexpr int64_t target_packs = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
+  const int packs = static_cast<int>(input_packs(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
-  const int64_t staged = std::min(std::max(target_chunks / chunks, target_rows), max_chunks / (chunks + max_apart));
+  const int64_t staged = std::min(std::max(target_packs / packs, target_rows), max_packs / (packs + max_apart));
   int lane_bits = 2;
   while (lane_bits < 5 && staged << (lane_bits + 1) <= kit::threads_per_block) ++lane_bits;
-  const Tile tile{static_cast<int>(staged), chunks, features / width,
-                  row_step(chunks, static_cast<int>(width * element_bytes) << lane_bits)};
+  const Tile tile{static_cast<int>(staged), packs, features / width,
+                  row_step(packs, static_cast<int>(width * element_bytes) << lane_bits)};
   RowLaunch launch{.access = Access::staged,
                    .shape = kit::grid_stride_launch(rows, staged),
                    .width = width,
@@ -104,16 +104,16 @@ inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
           .lane_bits = lane_bits};
 }
 
-// packs: whether rows can be read in accesses of 16 bytes. dense: whether all rows are one piece of memory that starts
-// on a boundary of 16 bytes.
+// packs: whether rows can be read in accesses of 16 bytes. dense: whether all rows are one contiguous block that is
+// aligned to 16 bytes.
 inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense) {
-  const int wide = static_cast<int>(16 / element_bytes);
-  const bool has_packs = packs && features % wide == 0;
+  const int pack_size = static_cast<int>(16 / element_bytes);
+  const bool has_packs = packs && features % pack_size == 0;
   // With one pack per corner the threads of a warp would each read from a cache line of its own.
-  const bool long_rows = has_packs && features >= 2 * wide;
+  const bool long_rows = has_packs && features >= 2 * pack_size;
   if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
   if (dense && !long_rows && is_staged(features, element_bytes)) return staged_launch(rows, features, element_bytes);
-  return direct_launch(rows, features, has_packs ? wide : 1);
+  return direct_launch(rows, features, has_packs ? pack_size : 1);
 }
 
 }  // namespace cppcuda::ops::trilinear

@@ -1,7 +1,7 @@
 #pragma once
 
 // Rows of few features: a thread takes a whole row, so that it computes the weights once and sums without other
-// threads. The threads of a warp read their rows as the one piece of memory that these are, and pass each other chunks
+// threads. The threads of a warp read their rows as the one contiguous block that they are, and exchange packs
 // of 16 bytes through shared memory.
 
 #include "cppcuda/kit/cuda/banks.h"
@@ -17,19 +17,19 @@ namespace cppcuda::ops::trilinear {
 // The rows that a warp takes at once. Thread `lane` has number lane, 32 + lane, ... of them.
 template <int F, class T>
 struct WarpRows {
-  static constexpr int N = kit::wide<T>, chunks = 8 * F / N;
-  static constexpr int per_thread = rows_per_thread(chunks), count = 32 * per_thread;
+  static constexpr int N = kit::pack_size<T>, packs = 8 * F / N;
+  static constexpr int per_thread = rows_per_thread(packs), count = 32 * per_thread;
   // Forward is bound by loads and needs more blocks in flight than backward, half of whose traffic is stores.
-  static constexpr int blocks_per_sm = per_thread * chunks <= 4 && sizeof(T) < 8 ? 3 : 2;
-  using Chunk = kit::Pack<T, N>;
+  static constexpr int blocks_per_sm = per_thread * packs <= 4 && sizeof(T) < 8 ? 3 : 2;
+  using Pack = kit::Pack<T, N>;
 
   int lane = threadIdx.x % 32;
-  Chunk* shared = kit::shared_memory<Chunk>() + threadIdx.x / 32 * kit::padded(count * chunks, 16);
+  Pack* shared = kit::shared_memory<Pack>() + threadIdx.x / 32 * kit::padded(count * packs, 16);
 
-  // Number k * 32 + lane of all chunks, and chunk k of row r * 32 + lane.
-  __device__ Chunk& of_warp(int k) const { return shared[k * kit::padded(32, 16) + kit::padded(lane, 16)]; }
-  __device__ Chunk& of_row(int r, int k) const {
-    return shared[r * kit::padded(32 * chunks, 16) + kit::padded(lane * chunks + k, 16)];
+  // Number k * 32 + lane of all packs, and pack k of row r * 32 + lane.
+  __device__ Pack& of_warp(int k) const { return shared[k * kit::padded(32, 16) + kit::padded(lane, 16)]; }
+  __device__ Pack& of_row(int r, int k) const {
+    return shared[r * kit::padded(32 * packs, 16) + kit::padded(lane * packs + k, 16)];
   }
 
   static __device__ int64_t first() { return (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32 * count; }
@@ -44,16 +44,16 @@ struct WarpRows {
     }
   }
 
-  // Calls f(corner, feature, chunk, n) for the values of a row, with the chunk in which each is number n.
+  // Calls f(corner, feature, pack, n) for the values of a row, with the pack in which each is value n.
   template <bool Write, class Function>
   __device__ void for_each_value(int r, Function f) const {
-    // Eight chunks are one for each corner: not all of them at once, for which there are no registers.
-#pragma unroll chunks < 8 ? chunks : 4
-    for (int k = 0; k < chunks; ++k) {
-      Chunk chunk = of_row(r, k);
+    // Eight packs are one for each corner: not all of them at once, for which there are no registers.
+#pragma unroll packs < 8 ? packs : 4
+    for (int k = 0; k < packs; ++k) {
+      Pack pack = of_row(r, k);
 #pragma unroll
-      for (int n = 0; n < N; ++n) f((k * N + n) / F, (k * N + n) % F, chunk, n);
-      if constexpr (Write) of_row(r, k) = chunk;
+      for (int n = 0; n < N; ++n) f((k * N + n) / F, (k * N + n) % F, pack, n);
+      if constexpr (Write) of_row(r, k) = pack;
     }
   }
 
@@ -68,15 +68,15 @@ struct WarpRows {
   }
 
   __device__ void load(const T* from, int rows) const {
-    Chunk chunk[per_thread * chunks];
+    Pack pack[per_thread * packs];
 #pragma unroll
-    for (int k = 0; k < per_thread * chunks; ++k) {
-      if (k * 32 + lane < rows * chunks) chunk[k] = kit::load_once<N>(from + (k * 32 + lane) * N);
+    for (int k = 0; k < per_thread * packs; ++k) {
+      if (k * 32 + lane < rows * packs) pack[k] = kit::load_once<N>(from + (k * 32 + lane) * N);
     }
     __syncwarp();  // all have used the rows before
 #pragma unroll
-    for (int k = 0; k < per_thread * chunks; ++k) {
-      if (k * 32 + lane < rows * chunks) of_warp(k) = chunk[k];
+    for (int k = 0; k < per_thread * packs; ++k) {
+      if (k * 32 + lane < rows * packs) of_warp(k) = pack[k];
     }
     __syncwarp();
   }
@@ -84,8 +84,8 @@ struct WarpRows {
   __device__ void store(T* to, int rows) const {
     __syncwarp();
 #pragma unroll
-    for (int k = 0; k < per_thread * chunks; ++k) {
-      if (k * 32 + lane < rows * chunks) kit::store(to + (k * 32 + lane) * N, of_warp(k));
+    for (int k = 0; k < per_thread * packs; ++k) {
+      if (k * 32 + lane < rows * packs) kit::store(to + (k * 32 + lane) * N, of_warp(k));
     }
     __syncwarp();  // before another row is there
   }
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, WarpRows<F, T>::blocks
       const Voxel<A> voxel(points[r][0], points[r][1], points[r][2]);
       A sum[F] = {};
       warp.template for_each_value<false>(
-          r, [&](int c, int f, const auto& chunk, int n) { sum[f] += voxel.weight(c) * kit::widen<A>(chunk, n); });
+          r, [&](int c, int f, const auto& pack, int n) { sum[f] += voxel.weight(c) * kit::widen<A>(pack, n); });
       if constexpr (F == 3) {
 #pragma unroll
         for (int f = 0; f < F; ++f) threes[r][f] = static_cast<T>(sum[f]);
@@ -159,17 +159,17 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) row_backward_kernel
     warp.for_each(rows, [&](int r, int) {
       const Voxel<A> voxel(points[r][0], points[r][1], points[r][2]);
       A by_coordinate[3] = {}, dot = 0;
-      warp.template for_each_value<FEATS>(r, [&](int c, int f, auto& chunk, int n) {
+      warp.template for_each_value<FEATS>(r, [&](int c, int f, auto& pack, int n) {
         const A dy = kit::widen<A>(grad[r][f / together], f % together);
         if constexpr (POINTS) {
-          dot += dy * kit::widen<A>(chunk, n);
+          dot += dy * kit::widen<A>(pack, n);
           if (f == F - 1) {
 #pragma unroll
             for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
             dot = 0;
           }
         }
-        if constexpr (FEATS) chunk.value[n] = static_cast<T>(voxel.weight(c) * dy);
+        if constexpr (FEATS) pack.value[n] = static_cast<T>(voxel.weight(c) * dy);
       });
 #pragma unroll
       for (int d = 0; d < 3; ++d) points[r][d] = static_cast<P>(by_coordinate[d]);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Rows that are too short or too odd for accesses of 16 bytes (Tile in launch.h): a block takes a tile of rows, which
-// are one piece of memory, through shared memory. There neighbouring threads share a row and step over its features.
+// are one contiguous block, through shared memory. There neighbouring threads share a row and step over its features.
 
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/cuda/shared_memory.cuh"
@@ -13,7 +13,7 @@
 
 namespace cppcuda::ops::trilinear {
 
-// A tile in shared memory, N values to a chunk of 16 bytes. Of a row each of some neighbouring threads takes V values
+// A tile in shared memory, N values to a pack of 16 bytes. Of a row each of some neighbouring threads takes V values
 // next to each other, and steps over the row; it is the only one to read and write these, in all corners.
 template <int N, class T>
 struct StagedTile {
@@ -22,43 +22,43 @@ struct StagedTile {
 
   __device__ T* row(int i) const { return values + i * tile.row_step * N; }
 
-  __device__ kit::Pack<T, N>& chunk(unsigned i) const {
-    const unsigned row = tile.row_chunks.quotient(i);
-    const unsigned gap = static_cast<unsigned>(tile.row_step) - static_cast<unsigned>(tile.row_chunks.value());
+  __device__ kit::Pack<T, N>& staged(unsigned i) const {
+    const unsigned row = tile.input_packs.quotient(i);
+    const unsigned gap = static_cast<unsigned>(tile.row_step) - static_cast<unsigned>(tile.input_packs.value());
     return reinterpret_cast<kit::Pack<T, N>*>(values)[i + row * gap];
   }
 
   __device__ void load(const T* from, int rows) const {
-    constexpr int U = 4, step = kit::threads_per_block;  // U chunks of a thread are in flight
-    const unsigned chunks = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.row_chunks.value());
+    constexpr int U = 4, step = kit::threads_per_block;  // U packs of a thread are in flight
+    const unsigned packs = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.input_packs.value());
     from += threadIdx.x * N;
-    for (unsigned i = threadIdx.x; i < chunks; i += U * step, from += U * step * N) {
+    for (unsigned i = threadIdx.x; i < packs; i += U * step, from += U * step * N) {
       kit::Pack<T, N> pack[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        if (i + u * step < chunks) pack[u] = kit::load_once<N>(from + u * step * N);
+        if (i + u * step < packs) pack[u] = kit::load_once<N>(from + u * step * N);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        if (i + u * step < chunks) chunk(i + u * step) = pack[u];
+        if (i + u * step < packs) staged(i + u * step) = pack[u];
       }
     }
   }
 
   __device__ void store(T* to, int rows) const {
     constexpr int step = kit::threads_per_block;
-    const unsigned chunks = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.row_chunks.value());
+    const unsigned packs = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.input_packs.value());
     to += threadIdx.x * N;
-    for (unsigned i = threadIdx.x; i < chunks; i += step, to += step * N) kit::store(to, chunk(i));
+    for (unsigned i = threadIdx.x; i < packs; i += step, to += step * N) kit::store(to, staged(i));
   }
 
   // Rows of the output, which are where the first corner was.
   template <int V>
   __device__ void store_first(T* to, int rows) const {
-    const unsigned row_packs = static_cast<unsigned>(tile.row_packs.value());
-    for (unsigned i = threadIdx.x; i < static_cast<unsigned>(rows) * row_packs; i += kit::threads_per_block) {
-      const unsigned of = tile.row_packs.quotient(i);
-      kit::store(to + i * V, kit::load<V>(row(static_cast<int>(of)) + (i - of * row_packs) * V));
+    const unsigned output_packs = static_cast<unsigned>(tile.output_packs.value());
+    for (unsigned i = threadIdx.x; i < static_cast<unsigned>(rows) * output_packs; i += kit::threads_per_block) {
+      const unsigned of = tile.output_packs.quotient(i);
+      kit::store(to + i * V, kit::load<V>(row(static_cast<int>(of)) + (i - of * output_packs) * V));
     }
   }
 };

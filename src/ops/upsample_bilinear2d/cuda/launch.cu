@@ -30,7 +30,7 @@ void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes,
                                    narrow && planes);
   if (p.channels_last) {
     if (!narrow) return f.template operator()<1, 1, true, int64_t>(launch);
-    launch.width > 1 ? f.template operator()<kit::wide<T>, 1, true, int>(launch)
+    launch.width > 1 ? f.template operator()<kit::pack_size<T>, 1, true, int>(launch)
                      : f.template operator()<1, 1, true, int>(launch);
     return;
   }
@@ -50,7 +50,7 @@ template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
   if (p.channels_last || !fits_int32(p) || p.strides.w != 1 || !kit::is_aligned16(p.target, {})) return std::nullopt;
-  const bool packs = has_packs<kit::wide<T>>(p, backward ? p.x.out : p.x.in);
+  const bool packs = has_packs<kit::pack_size<T>>(p, backward ? p.x.out : p.x.in);
   return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
 }
 
@@ -58,7 +58,7 @@ template <class T>
 void forward(const ForwardParams<T>& p, kit::CudaStream& stream) {
   if (const auto tiles = tiles_of(p, /*backward=*/false)) {
     constexpr int W = tile_columns<kit::opmath<T>>;
-    const auto kernel = tiles->packs ? forward_tile_kernel<kit::wide<T>, W, T> : forward_tile_kernel<1, 2, T>;
+    const auto kernel = tiles->packs ? forward_tile_kernel<kit::pack_size<T>, W, T> : forward_tile_kernel<1, 2, T>;
     return kit::launch(kernel, tiles->shape, stream, p, *tiles);
   }
   with_launch(p, p.y.out, p.x.out, /*planes=*/true,
@@ -71,7 +71,7 @@ template <class T>
 void backward(const BackwardParams<T>& p, kit::CudaStream& stream) {
   if (const auto tiles = tiles_of(p, /*backward=*/true)) {
     constexpr int W = tile_columns<kit::opmath<T>>;
-    const auto kernel = tiles->packs               ? backward_tile_kernel<kit::wide<T>, W, T>
+    const auto kernel = tiles->packs               ? backward_tile_kernel<kit::pack_size<T>, W, T>
                         : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
                                                    : backward_tile_kernel<1, 1, T>;
     return kit::launch(kernel, tiles->shape, stream, p, *tiles);

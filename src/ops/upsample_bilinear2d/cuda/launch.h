@@ -64,8 +64,8 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
                                 bool planes) {
   // Half of what a large device holds.
   constexpr int64_t min_parts = 1 << 17;
-  const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
-  const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
+  const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
+  const int64_t width = channels_last && packs && target.channels % pack_size == 0 ? pack_size : 1;
   const auto launch_of = [&](int64_t planes, int64_t rows) {
     const int64_t images = channels_last ? target.batch : kit::ceil_div(target.batch * target.channels, planes);
     const int64_t segments = kit::ceil_div(target.height, rows);
