@@ -13,7 +13,7 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// By their names in ONNX Resize.
+// The modes have their names in ONNX Resize.
 enum class Mode { half_pixel, align_corners, asymmetric };
 
 // The two input pixels of one output pixel. Where the position is that of a pixel, both are that pixel, with weights 1
@@ -54,7 +54,7 @@ template <class A, class Index = int64_t>
 struct Axis {
   Index in, out;
   A scale;   // input pixels per output pixel
-  A offset;  // of a pixel's position from its index
+  A offset;  // the position of a pixel minus its index
 
   template <class Other>
   CPPCUDA_HOST_DEVICE Axis<A, Other> with_index() const {
@@ -83,7 +83,7 @@ struct Axis {
   }
 
  private:
-  // The first output for which `reached` holds; close to where the position is `x`, which rounding may miss.
+  // The first output for which `reached` holds. The search starts where the position is `x`, which rounding may miss.
   template <class F>
   CPPCUDA_HOST_DEVICE Index search(Index x, F reached) const {
     const A guess = (static_cast<A>(x) + offset) / scale - offset;
@@ -94,7 +94,7 @@ struct Axis {
   }
 };
 
-// scale: output pixels per input pixel, where it was given; then it is used as it is.
+// scale: output pixels per input pixel; if given, it is used unchanged.
 template <class A>
 Axis<A> make_axis(Mode mode, int64_t in, int64_t out, std::optional<double> scale) {
   if (mode == Mode::align_corners) {

@@ -12,12 +12,12 @@ using kit::for_groups;
 using kit::for_vectors;
 using kit::Vec;
 
-// A matrix product's tile: rows of registers whose sums are held in registers.
+// The tile of a matrix product whose sums are held in registers.
 constexpr int tile_rows = 4;
 template <class V>
 constexpr int tile_columns = V::lanes / tile_rows > 1 ? V::lanes / tile_rows : 2;
 
-// sums[m][n] += x[m] . w[n], of vectors of k values. Each in the same order, whatever the tile is.
+// sums[m][n] += x[m] . w[n], for vectors of k values, in an order that does not depend on the tile.
 template <int M, int N, class V, class T>
 CPPCUDA_INLINE void add_dots(const T* x, int64_t x_row, const T* w, int64_t w_row, int64_t k, V (&sums)[M][N]) {
   for_vectors<V>(k, [&](int64_t i, auto count) {
@@ -98,7 +98,7 @@ CPPCUDA_INLINE void product(const A* left, int64_t left_m, int64_t left_r, const
   }
 }
 
-// A row's `count` values from column s on, of what may not be there.
+// The `count` values of a row from column s on, of a matrix that may be missing.
 template <class V, class T, class Count>
 CPPCUDA_INLINE V load(const Matrix<T>& matrix, const T* row, int64_t s, Count count) {
   if (row == nullptr) return 0;

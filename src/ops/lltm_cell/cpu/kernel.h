@@ -8,7 +8,7 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Each computes part of what its parameters describe; parts may run at the same time.
+// Each function computes a part of what its parameters describe; parts may run at the same time.
 template <class Isa, class T, class C>
 struct CellKernel {
   using A = kit::opmath<T>;
@@ -19,9 +19,9 @@ struct CellKernel {
 
   // Columns begin .. end - 1 of the state, of all rows.
   static void small_forward(const SmallForwardParams<T, C>& p, int begin, int end);
-  // Their gradients of cx, weight, bias, and of the gates, [rows, 3 size].
+  // The gradients of cx, weight and bias for these columns, and those of the gates, [rows, 3 size].
   static void small_backward(const SmallBackwardParams<T, C>& p, A* total_grad_gates, int begin, int end);
-  // From those of all gates the gradients of rows begin .. end - 1 of hx and input.
+  // The gradients of rows begin .. end - 1 of hx and input, from those of all gates.
   static void small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* total_grad_gates, int begin, int end);
 };
 

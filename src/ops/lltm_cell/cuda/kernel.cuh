@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   }
 }
 
-// HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes
-// before it has issued all loads. float64 needs those registers.
+// HY, CY: whether the gradients of hy and cy are given. Three blocks per SM: with more registers the compiler starts to
+// compute before it has issued all loads. float64 needs those registers.
 template <int N, bool HY, bool CY, class T, class C>
 __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     backward_kernel(BackwardParams<T, C> p, kit::Divisor row_packs) {
@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     const auto [row, s] = place_of<N>(index, row_packs);
     kit::Pack<T, N> g[3], grad_gates[3], total_grad_gates[3], grad_hy;
     kit::Pack<C, N> grad_cy, grad_cx;
-    // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited
-    // for.
+    // All addresses come first: finding a row may take a division and a branch, which wait for loads already issued.
     const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
     const C* cx_row = p.cx.row(p.rows, row);
     const T* hy_row = HY ? p.grad_hy.row(p.rows, row) : nullptr;

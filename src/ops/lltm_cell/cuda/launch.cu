@@ -8,7 +8,7 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// Values per access: 16 bytes of the wider type, which may be the cell state's.
+// Values per pack of 16 bytes of the wider type, which may be that of the cell state.
 template <class T, class C>
 constexpr int pack_size = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
 
@@ -23,7 +23,7 @@ bool in_packs(const T* rows, int64_t size) {
   return kit::is_aligned16(rows, {size});
 }
 
-// Whether rows of [hx, input] and of what has their width are whole packs.
+// Whether rows of [hx, input], and of tensors of their widths, are whole packs.
 template <class T>
 bool small_packs(const CellSizes& sizes, std::initializer_list<const T*> matrices) {
   bool packs = sizes.size % kit::pack_size<T> == 0 && sizes.inputs % kit::pack_size<T> == 0;

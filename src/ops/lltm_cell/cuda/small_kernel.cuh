@@ -1,6 +1,6 @@
 #pragma once
 
-// A whole small cell in one kernel each way: where the products are small, launches are what takes time.
+// A whole small cell in one kernel per direction, because launches dominate the time of small products.
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
@@ -12,10 +12,10 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Steps of a sum whose loads are in flight together.
+// The number of steps of a sum whose loads are in flight together.
 constexpr int small_unroll = 4;
 
-// Adds x w to the sums of three gates, whose rows of w lie `gate_step` apart. Each of the lanes takes its part.
+// Adds x w to the sums of three gates, whose rows of w are `gate_step` apart. Each lane adds its part.
 template <int N, class T, class A>
 __device__ void add_products(A (&sum)[3], const T* x, const T* w, int size, int gate_step, int lane) {
 #pragma unroll small_unroll
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
   using A = kit::opmath<T>;
   const int lane = threadIdx.x % small_lanes, width = p.size + p.inputs, elements = p.rows * p.size;
   const int step = blockDim.x / small_lanes;
-  // All threads of a block make the same number of turns: the shuffles are for whole warps.
+  // All threads of a block run the same number of iterations, because the shuffles need whole warps.
   for (int first = blockIdx.x * step; first < elements; first += gridDim.x * step) {
     const int element = first + static_cast<int>(threadIdx.x) / small_lanes;
     const int row = element / p.size, s = element % p.size;
@@ -71,7 +71,7 @@ __device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int 
   return k < p.size ? p.hx + r * p.size + k : p.input + r * p.inputs + (k - p.size);
 }
 
-// Gradients of the gates of all rows, in shared memory [rows, 3 size]; that of cx is written once, by one block.
+// The gradients of the gates of all rows, in shared memory [rows, 3 size]. One block writes the gradient of cx.
 template <class A, class T, class C>
 __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* total_grad_gates) {
   for (int element = threadIdx.x; element < p.rows * p.size; element += blockDim.x) {

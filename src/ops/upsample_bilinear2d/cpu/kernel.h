@@ -37,7 +37,7 @@ template <class Isa, class T>
 struct RowKernel {
   using A = kit::opmath<T>;
 
-  // Forward, NCHW: a row of the input (its pixels a step apart) along x, then two of those along y.
+  // Forward, NCHW: interpolates a row of the input (its pixels a step apart) along x, then two such rows along y.
   static void stretch(const Columns<A>& columns, const T* row, int64_t step, A* out);
   static void blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n, T* out,
                     bool nontemporal);
@@ -51,7 +51,7 @@ struct RowKernel {
   static void sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows, int64_t later,
                        int64_t pixel_step, int64_t channel_step, int64_t width, int64_t depth, A* sums);
 
-  // Then along x, to a row of the input's gradient.
+  // Sums such a row along x, into a row of the input's gradient.
   static void gather(const ColumnReaders<A>& readers, const A* sums, T* out);
   static void gather_pixels(const Range<>* outputs, const int64_t* first_weight, const A* weights, int64_t width,
                             const A* sums, int64_t depth, T* out, bool nontemporal);

@@ -30,8 +30,8 @@ bool uses_nontemporal_stores(const Params<T>& p, const kit::CpuContext& cpu) {
   return cpu.exceeds_cache(p.batch * p.channels * (p.y.in * p.x.in + p.y.out * p.x.out) * sizeof(T));
 }
 
-// A row of the output lies between two rows of the input; those are interpolated along x first, and serve all the
-// rows of the output that lie between them.
+// A row of the output lies between two rows of the input. These are interpolated along x first, once for all rows of
+// the output between them.
 template <class Kernel, class T>
 class PlaneResizer {
   using A = kit::opmath<T>;
@@ -47,7 +47,7 @@ class PlaneResizer {
   }
 
  private:
-  // A row of the input, interpolated along x. Of two neighbours one is even and one is odd.
+  // Two rows of the input, interpolated along x: the even and the odd one of two neighbours.
   const A* stretched(int64_t plane, int64_t y) {
     A* result = memory_.data() + (y & 1) * round_up(p_.x.out);
     const int64_t wanted = plane * p_.y.in + y;
@@ -90,7 +90,7 @@ void forward(const ForwardParams<T>& p, const kit::CpuContext& cpu) {
   });
 }
 
-// A row of the input's gradient: the rows of the output's gradient summed along y, then that along x.
+// A row of the input's gradient: the rows of the output's gradient are summed along y, and the sum along x.
 template <class T>
 void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   using A = kit::opmath<T>;
@@ -102,7 +102,7 @@ void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   std::optional<VectorReaders<A>> vectors;
   if (depth == 1 && alike) vectors.emplace(columns, p.x.out);
   const bool nontemporal = uses_nontemporal_stores(p, cpu);
-  // Pixels along x for which the sums along y stay in the first cache.
+  // The number of pixels along x whose sums along y stay in the first-level cache.
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
   // Work follows the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;

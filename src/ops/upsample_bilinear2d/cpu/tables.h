@@ -52,7 +52,7 @@ struct Readers {
   std::vector<Range<>> outputs;
   std::vector<int64_t> first_weight;
   std::vector<A> weights;
-  int64_t most = 0;  // of one pixel
+  int64_t most = 0;  // readers of one pixel
 
   explicit Readers(const Axis<A>& axis) {
     for (int64_t i = 0; i < axis.in; ++i) {
@@ -67,7 +67,7 @@ struct Readers {
 };
 
 // The same as a structure of arrays for vectors, with indices that do not decrease. Every pixel has as many entries as
-// the one with the most readers. The weight of a placeholder is what it adds: -0, or 0 for a pixel without readers.
+// the pixel with the most readers. The weight of a placeholder is what it adds: -0, or 0 for a pixel without readers.
 template <class A>
 class VectorReaders {
  public:

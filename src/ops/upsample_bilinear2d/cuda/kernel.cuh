@@ -1,9 +1,9 @@
 #pragma once
 
-// A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns
-// and their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need
-// it. Each value of the target is one thread's, so there are no atomics in backward either. This file has strips that
-// read global memory; tile_kernel.cuh takes planes through shared memory.
+// A thread computes a strip of the target, one access wide, row by row (launch.h). It computes columns and weights once
+// for all rows, and interpolates a row of the source along x once for all rows of the target that need it. Every value
+// of the target belongs to one thread, so backward needs no atomics either. The kernels of this file read global
+// memory; those of tile_kernel.cuh stage planes in shared memory.
 
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/cuda/prefetch.cuh"
@@ -14,7 +14,7 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Calls f(k, n) for each of N values next to each other in K planes.
+// Calls f(k, n) for each of N adjacent values in K planes.
 template <int N, int K, class F>
 __device__ void for_each_value(F f) {
 #pragma unroll
@@ -24,15 +24,15 @@ __device__ void for_each_value(F f) {
   }
 }
 
-// N values next to each other, in each of K planes. In channels_last they are channels (and K is 1), else columns.
+// N adjacent values in each of K planes. In channels_last they are channels (and K is 1), in NCHW columns.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 struct Strip {
   using A = kit::opmath<T>;
 
   const T* source[K];  // at row 0, column 0, until it is moved
-  T* target;           // at the first row, then at the next one
+  T* target;           // at the next row to write
   int64_t target_row, target_plane;
-  int planes;  // that there are, of K
+  int planes;  // the number of valid planes, up to K
   Index column, first_row, last_row;
 
   // The target is height x width pixels.
@@ -55,7 +55,7 @@ struct Strip {
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         source[k] = plane;
-        if (k + 1 >= planes) continue;  // past the last plane the last one again, which is not stored
+        if (k + 1 >= planes) continue;  // planes past the last one repeat it, and are not stored
         const bool next_image = ++c == p.channels;
         plane += next_image ? p.strides.n - (p.channels - 1) * p.strides.c : p.strides.c;
         if (next_image) c = 0;
@@ -67,7 +67,7 @@ struct Strip {
     }
   }
 
-  // Pointers that move: of an offset that is added to all addresses the compiler makes longer chains.
+  // Pointers advance, because the compiler makes longer dependency chains of an offset that is added to all addresses.
   __device__ void move_source(int64_t distance) {
 #pragma unroll
     for (int k = 0; k < K; ++k) source[k] += distance;
@@ -85,11 +85,11 @@ struct Strip {
   }
 };
 
-// Rows of the source as a strip of the target sees them: interpolated along x.
+// Rows of the source, interpolated along x for a strip of the target.
 template <int N, int K, class Index, class T>
 struct Interpolated {
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = 1;  // how far ahead of the row that it loads it prefetches
+  static constexpr int rows_ahead = 1;  // the distance of the row to prefetch from the row to load
 
   Tap<A, Index> tap;
   Index lower, upper;  // in elements
@@ -97,7 +97,7 @@ struct Interpolated {
   __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step)
       : tap(x.tap(column)), lower(tap.lower * static_cast<Index>(step)), upper(tap.upper * static_cast<Index>(step)) {}
 
-  // ahead: the offset of a row that is needed later.
+  // ahead: the offset of the row to prefetch.
   __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][N]) const {
     kit::Pack<T, N> left[K], right[K];
 #pragma unroll
@@ -105,7 +105,7 @@ struct Interpolated {
       left[k] = kit::load<N>(source[k] + lower);
       right[k] = kit::load<N>(source[k] + upper);
     }
-    // All threads wait for a row at once, and have little in flight.
+    // All threads wait for a row at the same time, with few loads in flight.
 #pragma unroll
     for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (lower + ahead));
     for_each_value<N, K>([&](int k, int n) {
@@ -114,13 +114,13 @@ struct Interpolated {
   }
 };
 
-// The strip's rows, from rows that `source` loads.
+// Computes the rows of the strip from the rows that `source` loads.
 template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
 __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
                              const Axis<A, Index>& y_axis, int64_t step) {
   A above[K][N], below[K][N];
   Index row = -2;  // of `above`; `below` is the next one
-  Index at = 0;    // where strip.source is
+  Index at = 0;    // the row to which strip.source points
   for (Index y = strip.first_row; y < strip.last_row; ++y) {
     const auto tap = y_axis.tap(y);
     if (tap.lower != row) {
@@ -162,8 +162,8 @@ template <int N, int K, class Index, class T>
 struct Gathered {
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = 1;
-  static constexpr int together = columns_together;  // that are in flight together, and whose weights are kept
-  static constexpr bool adjacent = K > 1;            // one address for all of them
+  static constexpr int together = columns_together;  // loads in flight together; their weights are kept
+  static constexpr bool adjacent = K > 1;            // the columns share one address
 
   const Axis<A, Index>& x_axis;
   Index column, step, begin;  // the first of those columns
@@ -194,7 +194,7 @@ struct Gathered {
 #pragma unroll
       for (int j = 0; j < together; ++j) grad[j][k] = kit::load<N>(source[k] + offset[j] + (adjacent ? j : 0));
     }
-    if constexpr (K == 1) {  // else K planes are in flight
+    if constexpr (K == 1) {  // with more planes enough loads are in flight
       kit::prefetch(source[0] + (offset[0] + ahead));
       kit::prefetch(source[0] + (offset[1] + ahead));
     }
@@ -212,20 +212,20 @@ struct Gathered {
   }
 };
 
-// The strip's rows of the input's gradient, from rows of the output's that `source` loads.
+// Computes the strip's rows of the input's gradient from the rows of the output's gradient that `source` loads.
 template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
 __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
                               const Axis<A, Index>& y_axis, int64_t step) {
   const Index end = y_axis.outputs_of(strip.last_row - 1).last;
   A sum[K][N], next[K][N];
   for_each_value<N, K>([&](int k, int n) { sum[k][n] = next[k][n] = sum_start<A>(1); });
-  Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
-  Index last_read = -1;             // by the rows of the source so far
+  Index row = strip.first_row - 1;  // the row of `sum`; `next` is the sum of the row after it
+  Index last_read = -1;             // the last row to which a row of the source contributed so far
   Index y = y_axis.outputs_of(strip.first_row).first;
   strip.move_source(y * step);
   for (;; ++y, strip.move_source(step)) {
     const auto tap = y_axis.tap(y);
-    // Rows that are complete.
+    // Stores the rows that are complete.
 #pragma unroll 1
     for (const Index reached = y < end ? tap.lower : strip.last_row; row < reached; ++row) {
       if (row > last_read) for_each_value<N, K>([&](int k, int n) { sum[k][n] = sum_start<A>(0); });

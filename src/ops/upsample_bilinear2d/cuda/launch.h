@@ -1,6 +1,7 @@
 #pragma once
 
-// How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
+// The grid of a call: a pure function of the sizes and of what the memory allows. The target is what a kernel writes,
+// and the source what it reads: input and output, or in backward their gradients.
 
 #include <algorithm>
 #include <bit>
@@ -15,15 +16,15 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Planes that a thread computes, where they are not channels_last: what it takes to find a row serves all of them. With
-// more, registers run out.
+// The number of planes that a thread computes in NCHW, so that the address computation of a row serves all of them.
+// With more, the kernel runs out of registers.
 constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 8 ? 8 : 4; }
 
-// Columns of the output's gradient that a thread reads at once.
+// The number of columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
 
-// The target in parts, each some rows of a strip, for a thread. A strip is one access wide: columns of a plane, or, in
-// channels_last, channels of a column.
+// The target is split into parts; a thread computes one part, which is some rows of a strip. A strip is one access
+// wide: adjacent columns of a plane, or, in channels_last, channels of a column.
 struct Parts {
   int64_t count;
   kit::Divisor strips;    // of a row
@@ -32,11 +33,11 @@ struct Parts {
   kit::Divisor channels;  // planes of an image; in channels_last strips of a column
 
   struct Part {
-    int64_t image;  // or, but in channels_last, group of planes
+    int64_t image;  // in NCHW the group of planes
     int64_t row, strip;
   };
 
-  // Neighbours lie next to each other in a row.
+  // Neighbouring threads compute neighbouring strips of a row.
   CPPCUDA_HOST_DEVICE Part operator[](int64_t index) const {
     const auto [rest, strip] = strips.divide(index);
     const auto [image, segment] = segments.divide(rest);
@@ -58,11 +59,11 @@ struct ImageSizes {
 // Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
 constexpr int64_t max_rows = 64;
 
-// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread
-// may compute several.
+// packs: whether channels_last data can be read and written in packs. planes: whether a thread may compute several
+// planes.
 inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                                 bool planes) {
-  // Half of what a large device holds.
+  // Half of the threads that a large device holds.
   constexpr int64_t min_parts = 1 << 17;
   const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % pack_size == 0 ? pack_size : 1;
@@ -125,7 +126,7 @@ inline Banks banks_of(int step, int pack, int column_bytes) {
 // A block computes a tile: some rows of some strips of some groups of planes.
 struct Tiles {
   kit::LaunchShape shape;
-  Parts parts;  // the tiles: of blocks of groups, for images, and of blocks of strips, for strips
+  Parts parts;  // the tiles: blocks of groups stand for images, and blocks of strips for strips
   int64_t all_groups;
   int all_strips;      // of a row
   int width;           // columns of a strip
@@ -133,9 +134,9 @@ struct Tiles {
   int groups, strips;  // of a tile
   int pitch;           // of a group's row in shared memory, in columns
   Banks banks;         // where these are
-  int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
+  int together;        // the number of source columns whose position and weight a thread keeps per column, in backward
 
-  // A thread's part. Threads past the end get the last part, and do not store it.
+  // The part of a thread. Threads past the end get the last part, and do not store it.
   struct Place {
     Parts::Part part;
     bool exists;
@@ -153,7 +154,7 @@ struct Tiles {
   }
 };
 
-// Whether every column of the output is inside the input. A scale that was given can lead outside.
+// Whether every column of the output lies inside the input. A given scale can lead outside.
 template <class A>
 bool ends_inside(const Axis<A>& x) {
   return x.source(x.out - 1) < static_cast<A>(x.in);
@@ -176,10 +177,10 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   // writes to at most two places of each plane. None of them was measured.
   constexpr int64_t max_bytes = 20 << 10, min_tiles = 1 << 9, max_columns = 1 << 20, min_packs = 16;
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
-  // Columns of the source, and how many of them go to one of the target.
+  // The columns of the source, and the number of them that contribute to a column of the target.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
-  // Forward would read columns that nothing needs, backward sum more of them than it reads.
+  // Otherwise forward would read columns that no thread needs, and backward would sum more columns than it reads.
   if (ratio > (backward ? 16 : 2)) return std::nullopt;
   const bool few_columns = !backward || has_few_readers(x);
   packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= min_packs * tile_columns<A>;
@@ -190,7 +191,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const int64_t all_strips = target.width / width, all_groups = kit::ceil_div(all_planes, int64_t{planes});
   const int64_t column_bytes = planes * element_bytes;
   const auto pitch_of = [&](int64_t strips) {
-    // With a column on both sides, what rounding may add, and whole packs at both ends.
+    // One more column on both sides, for rounding, and whole packs at both ends.
     const double columns =
         static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
     const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
@@ -200,7 +201,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   };
   int64_t max_strips = tile_threads;
   while (pitch_of(std::min(max_strips, all_strips)) * column_bytes > max_bytes) max_strips /= 2;
-  // A multiple of the threads whose packs shared memory gives together: they then are of one group.
+  // A multiple of the number of threads that shared memory serves together, so that they belong to one group.
   const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, max_strips)), int64_t{8});
   const int64_t row_tiles = kit::ceil_div(all_strips, strips);
   const int pitch = pitch_of(strips);

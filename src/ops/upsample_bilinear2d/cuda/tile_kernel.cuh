@@ -1,20 +1,19 @@
 #pragma once
 
-// Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of
-// each. Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and
-// to find it takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than
-// with values.
+// Kernels that stage planes in shared memory. A block computes a tile: adjacent strips of several planes, and the same
+// rows of each. Its threads load a row of the source together, in packs of N, so that each value is read from global
+// memory once. Strips that read global memory spend more instructions on 64-bit addresses than on values; tiles do not.
 
 #include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "ops/upsample_bilinear2d/cuda/kernel.cuh"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads
-// of a block call load() together.
+// The row of the source that a tile needs next. The values of K planes in one column are contiguous. All threads of a
+// block call load() together.
 template <int N, int K, class T>
 struct TileRow {
-  static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
+  static constexpr int rows_ahead = 2;  // a step of a block takes less time than a load from memory
   using Column = kit::Pack<T, K>;
 
   Column* columns;  // of the thread's planes
@@ -32,15 +31,15 @@ struct TileRow {
 
   __device__ const Column* operator[](int x) const { return columns + banks(x - window_first); }
 
-  // source: at the window's first column. ahead: the offset of a row that is needed later.
+  // source: at the window's first column. ahead: the offset of the row to prefetch.
   __device__ void load(const T* const (&source)[K], int64_t ahead) const {
-    // A row may start within a line: then its end is in one more.
+    // A row that starts within a line ends in one more line.
     constexpr int line = 128 / sizeof(T);
     for (int x = strip * line; window_size > 0 && x < window_size + line - 1; x += strips * line) {
 #pragma unroll
       for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
-    __syncthreads();  // all have used the row before
+    __syncthreads();  // all threads are done with the previous row
     for (int x = strip * N; x < window_size; x += strips * N) {
       kit::Pack<T, N> values[K];
 #pragma unroll
@@ -103,7 +102,7 @@ struct TileGathered {
   Row row;
   const Axis<A, int>& x_axis;
   int column, together;
-  Range<int> rest[C];  // what is not among those together
+  Range<int> rest[C];  // the columns beyond the first `together`
   const typename Row::Column* at[C][max_together];
   A weight[C][max_together];
 
@@ -148,7 +147,7 @@ struct TileGathered {
   }
 };
 
-// Calls f(strip, row) for each tile of the block. window(columns): what columns of the target need of the source's.
+// Calls f(strip, row) for each tile of the block. window(columns): the source columns that target columns read.
 template <int N, int C, int K, class T, class Window, class F>
 __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height, int width, Window window, F f) {
   const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
@@ -163,7 +162,7 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
   }
 }
 
-// Both need columns of the source next to each other, rows of it in packs of N, and rows of the target in packs of C.
+// Both kernels need adjacent source columns, source rows in packs of N, and target rows in packs of C.
 template <int N, int C, class T>
 __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
