@@ -291,7 +291,7 @@ MUTATIONS = [
     Mutation(
         "upsample.barrier_of_a_tile_is_missing",
         "src/ops/upsample_bilinear2d/cuda/tile_kernel.cuh",
-        "    __syncthreads();  // all have used the row before\n",
+        "    __syncthreads();  // all threads are done with the previous row\n",
         "",
         "simt *CudaUpsample.ManyPixels/*",
     ),

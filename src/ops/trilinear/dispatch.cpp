@@ -47,7 +47,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
     return {grad_feats, grad_points};
   }
   const auto grad_rows = row_stride(grad, 1), points_rows = row_stride(points, 1);
-  // Without feats, strides that step as evenly as any.
+  // Without feats, any evenly spaced strides serve.
   const auto feats_rows = need_points ? row_stride(x, 2) : RowStride{points.size(-2), 1};
   auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
     kit::run(grad.device(),

@@ -2,7 +2,7 @@
 
 // Corner c = 4i + 2j + k lies at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner
 // is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1].
-// (Written with one rounding, near the corners too, where 1 minus another weight would lose its digits.)
+// Each factor is rounded once. Near the corners, 1 minus the other factor would lose digits.
 
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/select.h"
@@ -14,8 +14,7 @@ using kit::select;
 // Whether corner c lies on the far side along axis d.
 CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 
-// A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which
-// is_far makes a mask.
+// A is the type of sums. A corner is a number, or, if A is a vector, one number per lane, and is_far returns a mask.
 template <class A>
 struct Voxel {
   A point[3];

@@ -1,6 +1,6 @@
 #pragma once
 
-// CPU kernels are compiled once per capability of the processor, as torch's own are, and chosen when the program runs.
+// CPU kernels are compiled once per capability of the processor, as torch's own are, and selected at run time.
 // A file named cpu_kernel.cpp is compiled for each: it holds loops over raw pointers, as explicit instantiations of
 // templates over Isa. It calls no inline function of torch, because the linker may keep the AVX-512 copy of it for the
 // whole program.
@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #ifndef CPPCUDA_ISA
-#define CPPCUDA_ISA base  // of files that are compiled once
+#define CPPCUDA_ISA base  // for files that are compiled once
 #endif
 
 namespace cppcuda::kit {

@@ -50,7 +50,7 @@ CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
       }
     }
   };
-  // Memory takes long bursts of reads and of writes faster; in a cache, where rows are often short, they only cost.
+  // Memory serves long bursts of reads and writes faster. In a cache, where rows are often short, they only cost time.
   if constexpr (Nontemporal) write(std::integral_constant<int, 4>());
   write(std::integral_constant<int, 1>());
   if (i < n) f(i, n - i).store(out + i, n - i);

@@ -28,7 +28,7 @@ template <>
 struct ExpConstants<float> {
   static constexpr int mantissa = 23, bias = 127, terms = 7, fast_terms = 5;
   static constexpr float ln2_high = 0x1.63p-1F, ln2_low = -0x1.bd0106p-13F;
-  static constexpr float round = 0x1.8p23F;  // added and subtracted it leaves an integer
+  static constexpr float round = 0x1.8p23F;  // adding and subtracting it rounds to an integer
   static constexpr float lowest = -104, highest = 89;
 };
 
@@ -55,7 +55,7 @@ struct Exponential {
     n = shifted.ints() - V(C::round).ints();
     const V r = x - whole * V(C::ln2_high) - whole * V(C::ln2_low);
     constexpr int terms = Fast ? C::fast_terms : C::terms;
-    // Terms by pairs: half as long a chain of operations as one by one.
+    // Terms are summed in pairs, which halves the dependency chain.
     const V r2 = r * r;
     const auto pair = [&](int k) { return V(inverse_factorial(k)) + V(inverse_factorial(k + 1)) * r; };
     V series = pair(terms - 1);
@@ -101,7 +101,7 @@ CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
 #endif
 }
 
-// exp(x) - 1 for x <= 0, where it keeps its digits near 0.
+// exp(x) - 1 for x <= 0, accurate near 0.
 template <class A, bool Fast>
 CPPCUDA_INLINE Vec<A, Fast> expm1(Vec<A, Fast> x) {
   using E = Exponential<A, Fast>;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A register full of floats or doubles, for the CPU kernels: arithmetic, and values in memory of any dtype.
-// math.h has its functions, loops.h the loops over rows of it.
+// A register of floats or doubles, for the CPU kernels: arithmetic, and loads and stores of any dtype. math.h has its
+// functions, loops.h loops over rows of values.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -23,7 +23,7 @@ struct Vec {
   using Halves = typename Native<A>::Halves;
   using Convert = Conversion<A, Fast>;
 
-  // All bits set where something holds.
+  // The result of a comparison: all bits of a lane are set where it holds.
   struct Mask {
     Ints lanes;
   };
@@ -44,8 +44,8 @@ struct Vec {
   CPPCUDA_INLINE friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
   CPPCUDA_INLINE friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
   CPPCUDA_INLINE Vec& operator+=(Vec b) { return *this = *this + b; }
-  // a * b + c, fused where the processor can. Of a sum of two products the compiler fuses either, or none, and not the
-  // same wherever the code stands: bits would depend on which loop a value is in.
+  // a * b + c, fused if the processor can. In a sum of two products the compiler may fuse either product or none, and
+  // differently in different loops, so that the bits of a value would depend on its loop.
   CPPCUDA_INLINE friend Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(A) == 4) return Values(_mm512_fmadd_ps(a.v, b.v, c.v));
@@ -114,7 +114,7 @@ struct Vec {
 
   template <class T>
   CPPCUDA_INLINE void store(T* p) const {
-    // No memcpy: of a vector whose address is taken gcc 12 keeps a copy on the stack.
+    // No memcpy, because gcc 12 keeps a copy of a vector whose address is taken on the stack.
     if constexpr (sizeof(T) == sizeof(A)) {
       *reinterpret_cast<InMemory<Values>*>(p) = v;
     } else {
@@ -166,7 +166,7 @@ struct Vec {
 #endif
   }
 
-  // from[indices[i]], of indices that do not decrease; `readable` values are there.
+  // from[indices[i]], for indices that do not decrease; `readable` values may be read.
   template <class T>
   CPPCUDA_INLINE static Vec gather(const T* from, const int32_t* indices, [[maybe_unused]] int64_t readable) {
 #if defined(__AVX512F__)
@@ -195,7 +195,7 @@ struct Vec {
     return load(values);
   }
 
-  // lane i: that of number from[i]
+  // Lane i of the result is lane from[i].
   CPPCUDA_INLINE Vec permuted(Ints from) const {
 #if defined(__AVX512F__)
     if constexpr (lanes == 16) return _mm512_permutexvar_ps((__m512i)from, v);
@@ -208,8 +208,8 @@ struct Vec {
     return result;
   }
 
-  // The sum of all lanes of each, in an order that depends on their number only. Halves are added to halves, of two
-  // vectors at a time, until there is one vector with a sum in each lane.
+  // The sum over the lanes of each vector, in an order that depends on the number of vectors only. The halves of two
+  // vectors are added at a time, until one vector has a sum in each lane.
   template <int n>
   CPPCUDA_INLINE static void sums(const Vec* vectors, std::integral_constant<int, n>, A* results) {
     constexpr int now = n < lanes ? n : lanes;
@@ -241,7 +241,7 @@ struct Vec {
     if constexpr (group > 1) {
       constexpr int left = n < group / 2 ? n : group / 2;
       [&]<int... I>(std::integer_sequence<int, I...>) {
-        // Lanes of two vectors, numbered through: of each group those of the first or of the second half.
+        // The lanes of two vectors are numbered consecutively: the first or the second half of each group.
         constexpr auto lane = [](int i, int which) {
           constexpr int half = group / 2;
           return i / group * group + i % half + (i % group < half ? 0 : lanes) + which * half;

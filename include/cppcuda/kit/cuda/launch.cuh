@@ -1,6 +1,6 @@
 #pragma once
 
-// The one way to launch a kernel.
+// All kernels are launched here.
 
 #include <type_traits>
 
@@ -9,7 +9,7 @@
 
 namespace cppcuda::kit {
 
-// Without blocks there is nothing to do.
+// A grid without blocks launches nothing.
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
             std::type_identity_t<Params>... params) {

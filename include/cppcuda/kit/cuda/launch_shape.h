@@ -15,9 +15,9 @@ struct LaunchShape {
 
 constexpr int threads_per_block = 256;
 
-// For a kernel that strides over what the grid does not reach; a block does `per_block` of the work in one step.
+// The grid of a kernel with a grid-stride loop; a block does `per_block` units of work in one step.
 inline LaunchShape grid_stride_launch(int64_t work, int64_t per_block = threads_per_block) {
-  // More blocks than any GPU holds at once.
+  // This is more blocks than any GPU holds at once.
   constexpr int64_t max_blocks = 1 << 20;
   const int64_t blocks = ceil_div(work, per_block);
   return {static_cast<unsigned>(std::min(blocks, max_blocks)), threads_per_block};

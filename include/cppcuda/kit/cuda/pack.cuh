@@ -1,6 +1,6 @@
 #pragma once
 
-// N values that are loaded and stored with one instruction when they take up to 16 bytes.
+// A pack is N values that are loaded and stored with one instruction if they take at most 16 bytes.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -48,7 +48,7 @@ __device__ Pack<T, N> load_once(const T* from) {
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof(pack) == 16) {
-    // By name: of an assignment the compiler may make several stores, one for each part of the pack that is ready.
+    // The store is named, because the compiler may split an assignment into several stores, one per part of the pack.
     __stwb(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, pack));
   } else {
     *reinterpret_cast<Pack<T, N>*>(to) = pack;

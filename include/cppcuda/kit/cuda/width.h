@@ -18,7 +18,7 @@ void with_width(bool packs, F f) {
   packs ? f(std::integral_constant<int, N>{}) : f(std::integral_constant<int, 1>{});
 }
 
-// Whether a pointer and the strides (in elements) that lead from it stay on boundaries of so many bytes.
+// Whether a pointer, and all addresses that the strides (in elements) lead to, are aligned to this many bytes.
 template <class T>
 bool is_aligned(const T* pointer, std::initializer_list<int64_t> strides, int bytes) {
   bool aligned = reinterpret_cast<uintptr_t>(pointer) % bytes == 0;

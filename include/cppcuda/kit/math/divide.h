@@ -20,9 +20,9 @@ struct Division {
   int64_t quotient, remainder;
 };
 
-// A divisor that is known ahead, so that division becomes multiplication and shift. On a GPU a 32-bit division takes 20
-// instructions, and a 64-bit one calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant integers
-// using multiplication", 1994.)
+// A divisor that is known in advance, so that division becomes a multiplication and a shift. On a GPU a 32-bit division
+// takes 20 instructions, and a 64-bit one calls a function. (T. Granlund and P. L. Montgomery, "Division by invariant
+// integers using multiplication", 1994.)
 class Divisor {
  public:
   Divisor() : Divisor(1) {}

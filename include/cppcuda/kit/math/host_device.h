@@ -1,6 +1,6 @@
 #pragma once
 
-// A function that runs on the host and on the device. Compilers other than nvcc have no word for the second.
+// Marks a function that runs on the host and on the device. Only nvcc knows __device__.
 #if defined(__CUDACC__)
 #define CPPCUDA_HOST_DEVICE __host__ __device__
 #else

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows of [N, ...] or [B, N, ...] as a kernel addresses them: a batch may lie anywhere, at stride 0 too.
+// Rows of [N, ...] or [B, N, ...] as a kernel addresses them. Batches may have any stride, 0 included.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace cppcuda::kit {
 
-// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or all of them where the batches count as one.
+// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or B * N if all batches count as one.
 struct Rows {
   int64_t count;
   Divisor per_batch;

@@ -36,7 +36,7 @@ struct Loops {
     Nontemporal ? v.store_nontemporal(to) : v.store(to, n);
   }
 
-  // One corner per lane, for the 8 F values of a row as one vector.
+  // One corner per lane: the 8 F values of a row are one vector.
   struct Corners {
     typename V::Mask far[3];
     CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
@@ -91,7 +91,7 @@ struct Loops {
     }
   }
 
-  // Unit: features lie next to each other.
+  // Unit: features are contiguous.
   template <bool Unit, bool Nontemporal>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, corner = p.feats_corner;

@@ -22,7 +22,7 @@ bool is_dense(const T* feats, const kit::Rows& rows, const kit::RowStride& strid
   return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && kit::is_aligned16(feats, {});
 }
 
-// Calls f(std::integral_constant<int, features>), where a thread can take whole rows.
+// Calls f(std::integral_constant<int, features>) for numbers of features whose rows a thread computes whole.
 template <class T, class F>
 void with_features(int64_t features, F f) {
   [&]<int... N>(std::integer_sequence<int, N...>) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the rows of a call are laid over a grid: a pure function of the sizes and of what the memory allows.
+// The grid for the rows of a call: a pure function of the sizes and of what the memory allows.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace cppcuda::ops::trilinear {
 
-// Rows that a block stages through shared memory.
+// The rows that a block stages in shared memory.
 struct Tile {
   int rows = 0;
   kit::Divisor input_packs;   // 16-byte packs in a row of feats
   kit::Divisor output_packs;  // accesses of `width` values in a row of the output
-  int row_step = 0;           // how far rows lie apart in shared memory, in packs
+  int row_step = 0;           // the distance of rows in shared memory, in packs
 };
 
-// How the threads of a warp come to their rows.
+// How the threads of a warp access their rows.
 enum class Access {
   whole,   // a thread takes rows of its own
   staged,  // through shared memory
@@ -35,23 +35,23 @@ struct RowLaunch {
   Tile tile = {};
 };
 
-// The packs in a row of feats: 8 * features elements always are a whole number of 16 bytes.
+// The number of packs in a row of feats: 8 * features elements always are a multiple of 16 bytes.
 inline int64_t input_packs(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
 
-// Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes
-// wide.
+// The number of values that a thread of a tile reads at once, if it divides the number of features: the banks of shared
+// memory are 4 bytes wide.
 constexpr int staged_width(int64_t element_bytes) { return element_bytes == 2 ? 2 : 1; }
 
 // The numbers of features for which there are kernels of whole rows.
 using WholeFeatures = std::integer_sequence<int, 1, 2, 3, 4, 8>;
 
-// Whether a thread can take a whole row of feats, of which it has up to 128 bytes in flight.
+// Whether a thread can compute a whole row. It has the row's feats in flight, up to 128 bytes.
 constexpr bool is_whole(int64_t features, int64_t element_bytes) {
   const auto is_one_of = [features]<int... N>(std::integer_sequence<int, N...>) { return ((features == N) || ...); };
   return is_one_of(WholeFeatures{}) && 8 * features * element_bytes <= 128;
 }
 
-// And how many, so that it has four packs of 16 bytes in flight at least.
+// The number of rows per thread, so that it has at least four packs in flight.
 constexpr int rows_per_thread(int input_packs) { return input_packs < 4 ? (3 + input_packs) / input_packs : 1; }
 
 // Threads that share a row read `together` bytes of a corner: rows start so far apart that the rows of a warp are in
@@ -69,7 +69,7 @@ inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_by
   return launch;
 }
 
-// Packs of a tile, and of a row of it beyond the row's size.
+// The largest number of packs in a tile, and of padding packs per row.
 inline constexpr int64_t max_packs = (40 << 10) / 16, max_apart = 8;
 
 inline bool is_staged(int64_t features, int64_t element_bytes) {
@@ -77,7 +77,7 @@ inline bool is_staged(int64_t features, int64_t element_bytes) {
 }
 
 inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  // Four packs for each thread, but a row for each warp.
+  // Four packs per thread, but at least one row per warp.
   constexpr int64_t target_packs = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
   const int packs = static_cast<int>(input_packs(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
