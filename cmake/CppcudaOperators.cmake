@@ -37,28 +37,31 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(CPPCUDA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 endif()
 
-add_library(cppcuda_flags INTERFACE)
-target_compile_features(cppcuda_flags INTERFACE cxx_std_20)
-target_compile_options(
-  cppcuda_flags
-  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>
-            # Without it at::parallel_for is serial. Named as a flag: torch brings the runtime's library.
-            $<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>
-            # nvcc hands these to the host compiler; torch's headers are not free of the rest of -Wextra there.
-            $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr
-            --diag-suppress=445>) # a template parameter that no argument names, as in []<class T>() {}
-target_link_options(cppcuda_flags INTERFACE ${OpenMP_CXX_FLAGS})
-# A project may have no build type: the kernels would be 35 times slower.
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  target_compile_options(cppcuda_flags INTERFACE -O3 -DNDEBUG)
+# Made once, by the first project that includes this file.
+if(NOT TARGET cppcuda_flags)
+  add_library(cppcuda_flags INTERFACE)
+  target_compile_features(cppcuda_flags INTERFACE cxx_std_20)
+  target_compile_options(
+    cppcuda_flags
+    INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>
+              # Without it at::parallel_for is serial. Named as a flag: torch brings the runtime's library.
+              $<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>
+              # nvcc hands these to the host compiler; torch's headers are not free of the rest of -Wextra there.
+              $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr
+              --diag-suppress=445>) # a template parameter that no argument names, as in []<class T>() {}
+  target_link_options(cppcuda_flags INTERFACE ${OpenMP_CXX_FLAGS})
+  # A project may have no build type: the kernels would be 35 times slower.
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    target_compile_options(cppcuda_flags INTERFACE -O3 -DNDEBUG)
+  endif()
+  # Messages name source files (__FILE__), and not where they were on the machine that compiled them.
+  set(folders "${CPPCUDA_KIT_ROOT}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    target_compile_options(cppcuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${folder}/=>"
+                                                   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=\"-fmacro-prefix-map=${folder}/=\">")
+  endforeach()
 endif()
-# Messages name source files (__FILE__), and not where they were on the machine that compiled them.
-set(folders "${CPPCUDA_KIT_ROOT}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
-list(REMOVE_DUPLICATES folders)
-foreach(folder IN LISTS folders)
-  target_compile_options(cppcuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${folder}/=>"
-                                                 "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=\"-fmacro-prefix-map=${folder}/=\">")
-endforeach()
 
 # An object library for a library of operators. ${sources} and ${generated} are variables of the caller.
 macro(_cppcuda_add_objects target)
