@@ -63,7 +63,7 @@ if(NOT TARGET cppcuda_flags)
   endforeach()
 endif()
 
-# An object library for a library of operators. ${sources} and ${generated} are variables of the caller.
+# An object library for a library of operators. ${sources} and ${generated} are variables of the caller; they may be empty.
 macro(_cppcuda_add_objects target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(
@@ -76,7 +76,7 @@ macro(_cppcuda_add_objects target)
                CUDA_VISIBILITY_PRESET hidden
                VISIBILITY_INLINES_HIDDEN ON
                POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(${target} PRIVATE "${sources}" "${CPPCUDA_KIT_ROOT}/include" "${generated}")
+  target_include_directories(${target} PRIVATE ${sources} "${CPPCUDA_KIT_ROOT}/include" ${generated})
   target_link_libraries(${target} PRIVATE cppcuda_flags)
 endmacro()
 
