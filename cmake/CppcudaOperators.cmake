@@ -132,6 +132,11 @@ function(cppcuda_add_operators name)
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
+  # The folder above add_subdirectory(cppcuda) sees the function, but no variable.
+  if(NOT DEFINED CPPCUDA_KIT_ROOT OR NOT DEFINED CPPCUDA_CUDA)
+    message(FATAL_ERROR "cppcuda_add_operators(${name}): include CppcudaTorch.cmake, CppcudaCuda.cmake and "
+                        "CppcudaOperators.cmake in this folder or above it")
+  endif()
   set(sources "${CMAKE_CURRENT_SOURCE_DIR}/src")
   if(arg_SOURCES)
     cmake_path(ABSOLUTE_PATH arg_SOURCES NORMALIZE OUTPUT_VARIABLE sources)
