@@ -55,13 +55,14 @@ struct ForwardFormula {
   static constexpr std::array<kit::Reads, 1> reads{};
 
   // The size of the input.
+  static constexpr auto attribute_names = kit::names("input_size");
   static auto attributes(const Tensor& input, c10::SymIntArrayRef, std::string_view, std::optional<double>) {
     return std::make_tuple(std::vector<c10::SymInt>{input.sym_size(-1)});
   }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {
-    return CropOrPad::call(grads["output"], std::get<3>(saved.attributes), saved.attribute<"side">(),
+    return CropOrPad::call(grads["output"], saved.attribute<"input_size">(), saved.attribute<"side">(),
                            saved.attribute<"gain">());
   }
 

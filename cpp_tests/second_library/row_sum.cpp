@@ -36,13 +36,14 @@ struct ForwardFormula {
   static constexpr std::array<kit::Reads, 1> reads{};
 
   // The number of features, which the gradient does not show.
+  static constexpr auto attribute_names = kit::names("features");
   static auto attributes(const Tensor& input) { return std::make_tuple(input.sym_size(-1)); }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {
     const Tensor& grad = grads["output"];
     auto sizes = grad.sym_sizes().vec();
-    sizes.push_back(std::get<0>(saved.attributes));
+    sizes.push_back(saved.attribute<"features">());
     return grad.unsqueeze(-1).expand_symint(sizes);
   }
 

@@ -17,13 +17,15 @@
 // vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
 // among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
 // saved.attribute<"name">(), as owned values. `static auto attributes(args...)`, if the struct has it, returns a tuple
-// of more, which stand behind those in saved.attributes.
+// of more, whose names are `static constexpr auto attribute_names = kit::names("size", ...)`.
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -64,6 +66,25 @@ auto attributes_of(const Args&... args) {
   } else {
     return std::tuple_cat(pick(args)...);
   }
+}
+
+// The names of a formula's own attributes.
+template <class... Literals>
+consteval auto names(Literals... literals) {
+  return std::array<std::string_view, sizeof...(Literals)>{literals...};
+}
+
+// The place of an attribute in Saved: those of the op, then the formula's own.
+template <class Formula, FixedString Name>
+consteval size_t saved_index() {
+  using Op = typename Formula::Op;
+  if constexpr (requires { Formula::attribute_names; }) {
+    const auto& own = Formula::attribute_names;
+    const auto at = std::find(own.begin(), own.end(), Name.view());
+    const Declaration& d = Op::declaration;
+    if (at != own.end()) return d.arguments.size() - d.tensor_count() + static_cast<size_t>(at - own.begin());
+  }
+  return attribute_index<Op, Name>();
 }
 
 template <class Type>
@@ -131,10 +152,10 @@ struct Saved {
     return std::apply([&](const auto&... a) { return kit::is_requested(key.index, a...); }, attributes);
   }
 
-  // An argument that is no tensor.
+  // An argument that is no tensor, or an attribute of the formula's own.
   template <FixedString Name>
   const auto& attribute() const {
-    return std::get<attribute_index<Op, Name>()>(attributes);
+    return std::get<saved_index<Formula, Name>()>(attributes);
   }
 };
 

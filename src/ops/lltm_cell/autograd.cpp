@@ -189,6 +189,7 @@ struct BackwardFormula {
   });
 
   // The width of input: the gradient of weight has that many columns, and may read neither tensor.
+  static constexpr auto attribute_names = kit::names("input_width");
   static auto attributes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
                          const OptionalTensor& input, const OptionalTensor& weight, const OptionalTensor&,
                          const Tensor& cx, const c10::List<bool>&) {
@@ -217,7 +218,7 @@ struct BackwardFormula {
     const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
     const auto [gg_input, gg_weight, gg_bias, gg_hx, gg_cx] =
         grads.get<"grad(input)", "grad(weight)", "grad(bias)", "grad(hx)", "grad(cx)">();
-    const c10::SymInt& width = std::get<1>(saved.attributes);  // after output_mask
+    const c10::SymInt& width = saved.attribute<"input_width">();
     kit::Inputs<Op> result;
     const bool needs_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
     if (needs_pointwise || need["grad_gates"]) {

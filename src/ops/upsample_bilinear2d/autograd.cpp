@@ -23,13 +23,14 @@ struct LinearFormula {
   static constexpr std::array<kit::Reads, 1> reads{};
 
   // The size of the op's argument.
+  static constexpr auto attribute_names = kit::names("size");
   static auto attributes(const Tensor& t, c10::SymIntArrayRef, std::string_view, std::optional<double>,
                          std::optional<double>) {
     return std::make_tuple(spatial_size(t));
   }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const Saved& saved, const kit::Need<Op>&) {
-    return resize<Transposed>(grads[0], saved, std::get<4>(saved.attributes));
+    return resize<Transposed>(grads[0], saved, saved.template attribute<"size">());
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const Saved& saved) {
