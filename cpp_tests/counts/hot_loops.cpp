@@ -141,7 +141,7 @@ void count_upsample() {
   const auto taps = ops::upsample_bilinear2d::taps(axis);
   const ColumnTaps columns(taps, in);
   const T* row = numbers<T>(2 * in);
-  float *above = numbers<float>(round_up(out)), *below = numbers<float>(round_up(out));
+  float *above = numbers<float>(whole_blocks(out)), *below = numbers<float>(whole_blocks(out));
   count("upsample/stretch" + end, out, [&] { Kernel::stretch(columns.view(), row, 1, above); });
   count("upsample/stretch/strided" + end, out, [&] { Kernel::stretch(columns.view(), row, 2, above); });
   T* wide = zeros<T>(out * depth);

@@ -38,7 +38,7 @@ class PlaneResizer {
 
  public:
   PlaneResizer(const Params<T>& p, const Columns<A>& columns, bool nontemporal)
-      : p_(p), columns_(columns), nontemporal_(nontemporal), memory_(2 * round_up(p.x.out)) {}
+      : p_(p), columns_(columns), nontemporal_(nontemporal), memory_(2 * whole_blocks(p.x.out)) {}
 
   void write_row(int64_t plane, const Tap<A>& row, T* out) {
     const A* lower = stretched(plane, row.lower);
@@ -49,7 +49,7 @@ class PlaneResizer {
  private:
   // Two rows of the input, interpolated along x: the even and the odd one of two neighbours.
   const A* stretched(int64_t plane, int64_t y) {
-    A* result = memory_.data() + (y & 1) * round_up(p_.x.out);
+    A* result = memory_.data() + (y & 1) * whole_blocks(p_.x.out);
     const int64_t wanted = plane * p_.y.in + y;
     if (held_[y & 1] == wanted) return result;
     held_[y & 1] = wanted;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cppcuda/kit/math/divide.h"
 #include "ops/upsample_bilinear2d/cpu/kernel.h"
 #include "ops/upsample_bilinear2d/math.h"
 
@@ -18,14 +19,14 @@ std::vector<Tap<A>> taps(const Axis<A>& axis) {
   return result;
 }
 
-inline int64_t round_up(int64_t n) { return (n + block - 1) / block * block; }
+inline int64_t whole_blocks(int64_t n) { return kit::round_up(n, int64_t{block}); }
 
 // Taps as a structure of arrays for vectors. The padding of the last block repeats the last tap.
 template <class A>
 class ColumnTaps {
  public:
   explicit ColumnTaps(const std::vector<Tap<A>>& taps, int64_t in) : in_(in), out_(static_cast<int64_t>(taps.size())) {
-    for (int64_t o = 0; o < round_up(out_); ++o) {
+    for (int64_t o = 0; o < whole_blocks(out_); ++o) {
       const Tap<A>& tap = taps[std::min(o, out_ - 1)];
       if (o % block == 0) first_.push_back(tap.lower);
       lower_.push_back(static_cast<int32_t>(tap.lower - first_.back()));
@@ -72,7 +73,7 @@ template <class A>
 class VectorReaders {
  public:
   VectorReaders(const Readers<A>& readers, int64_t out)
-      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(round_up(in_)), most_(readers.most) {
+      : in_(static_cast<int64_t>(readers.outputs.size())), out_(out), stride_(whole_blocks(in_)), most_(readers.most) {
     outputs_.resize(most_ * stride_);
     weights_.resize(most_ * stride_, A(-0.0));
     for (int64_t i = 0; i < stride_; ++i) {
