@@ -29,7 +29,7 @@ MUTATIONS = [
         "include/cppcuda/kit/autograd.h",
         """\
     set_forward_gradients(inputs, outputs, args...);
-    // After its forward gradient is set: else forward over reverse loses a term.
+    // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
     if (node) node->save_outputs(outputs);
 """,
         """\
@@ -132,7 +132,7 @@ MUTATIONS = [
         "pytest test_elementwise.py test_memory_that_is_not_aligned_to_its_elements",
     ),
     Mutation(
-        "kit.strided_loop_reads_its_first_piece_again",
+        "kit.strided_loop_reads_its_first_block_again",
         "include/cppcuda/kit/elementwise/cpu_loop.h",
         "data[input + 1] + begin * step;",
         "data[input + 1];",

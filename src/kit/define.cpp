@@ -10,7 +10,7 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const char* name = op_name(op.schema());
   const Checker check(name);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!values[i].isTensor()) continue;  // nor None
+    if (!values[i].isTensor()) continue;
     const Tensor& t = values[i].toTensor();
     check.floating(arguments[i].name().c_str(), t);
 #ifdef CPPCUDA_CUDA

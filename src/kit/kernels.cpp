@@ -29,7 +29,7 @@ void parallel_for(int64_t count, int64_t grain_size, const void* task,
   at::parallel_for(0, count, grain_size, [&](int64_t begin, int64_t end) { call(task, begin, end); });
 }
 
-// Of the table of another build nothing else may be read.
+// If the table comes from another build, no other field of it may be read.
 bool is_this_build(const KernelTable& table) { return std::string_view(table.headers) == CPPCUDA_KERNEL_HEADERS; }
 
 }  // namespace

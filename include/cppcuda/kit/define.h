@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of an op's registration that follows from its declaration: the schema, the Meta kernel, the batching rule,
-// and a clear error on every backend that has no kernel.
+// The parts of an operator's registration that are derived from its declaration: the schema, the Meta kernel, the
+// batching rule, and a clear error on every backend without a kernel.
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
@@ -27,8 +27,7 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
   }
 };
 
-// Throws: names the argument that is sparse, quantized, or on a device that this build has no
-// kernels for.
+// Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
@@ -40,8 +39,8 @@ void define_schema(torch::Library& library, const char* schema, const std::vecto
   library.def(schema, tags);
 }
 
-// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
-// tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
+// Call this in a TORCH_LIBRARY_FRAGMENT. Shape checks the operator's arguments and returns its Output (an array for a
+// tuple); the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
 void define(torch::Library& library, const char* schema,
             const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
@@ -51,7 +50,7 @@ void define(torch::Library& library, const char* schema,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
 }
 
-// From the declaration of TheOp, with its batching rule. Shape is written by hand where the declaration says no output
+// Defines TheOp from its declaration, with its batching rule. Shape is hand-written if the declaration has no output
 // sizes.
 template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {

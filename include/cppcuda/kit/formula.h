@@ -1,11 +1,11 @@
 #pragma once
 
-// What an author of derivatives writes: formulas, from which autograd.h makes the kernel of an operator. A formula is a
-// struct in the operator's autograd.cpp:
+// Derivative formulas, from which autograd.h generates the autograd kernel of an operator. A formula is a struct in the
+// operator's autograd.cpp:
 //
 //   struct Formula {
 //     using Op = ...;  // a kit::Op
-//     // What the gradient of each tensor argument reads, by the names of arguments and outputs.
+//     // For the gradient of each tensor argument: the names of the arguments and outputs that it reads.
 //     static constexpr auto reads = kit::reads<Op>({{"feats", {"points"}}, {"points", {"feats", "points"}}});
 //     static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved<Formula>& saved, const Need<Op>& need);
 //     static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<Formula>& saved);
@@ -14,10 +14,10 @@
 // Inputs and Outputs are arrays of Tensor, Need is an array of bool. The names in the op's declaration are their
 // indices (names.h): saved["points"], need["feats"].
 //
-// vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
-// among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
-// saved.attribute<"name">(), as owned values. `static auto attributes(args...)`, if the struct has it, returns a tuple
-// of more, which stand behind those in saved.attributes.
+// vjp and jvp must call only differentiable operators, so that derivatives of any order exist. Undefined tensors stand
+// for zeros, in grads, tangents and return values. Formulas read the arguments that are not tensors as
+// saved.attribute<"name">(), which are owned values. If the struct has `static auto attributes(args...)`, the tuple
+// that it returns is appended to saved.attributes.
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -35,13 +35,13 @@ namespace cppcuda::kit {
 // sum += term, where an undefined sum is zero.
 inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
 
-// In the type that sums are taken in, for formulas of several terms.
+// Converts to the accumulation type, for formulas with several terms.
 inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
 
 // The bool[N] output_mask of a backward op.
 using OutputMask = std::vector<bool>;
 
-// An attribute outlives the call that it came from.
+// Copies an attribute, because it outlives its call.
 inline std::string to_owned(std::string_view v) { return std::string(v); }
 inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
 inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
@@ -52,7 +52,7 @@ T to_owned(T v) {
 
 template <class Formula, class... Args>
 auto attributes_of(const Args&... args) {
-  auto pick = [](const auto& arg) {
+  auto attribute = [](const auto& arg) {
     if constexpr (is_tensor_argument<decltype(arg)>) {
       return std::tuple<>();
     } else {
@@ -60,9 +60,9 @@ auto attributes_of(const Args&... args) {
     }
   };
   if constexpr (requires { Formula::attributes(args...); }) {
-    return std::tuple_cat(pick(args)..., Formula::attributes(args...));
+    return std::tuple_cat(attribute(args)..., Formula::attributes(args...));
   } else {
-    return std::tuple_cat(pick(args)...);
+    return std::tuple_cat(attribute(args)...);
   }
 }
 
@@ -75,7 +75,7 @@ struct Counts<R(Args...)> {
   static constexpr size_t outputs = tensor_count<R>;
 };
 
-// An entry for each tensor among the arguments, or for each output; by name too, if the op has a declaration.
+// Arrays with an entry for each tensor argument or each output, also indexed by name if the operator has a declaration.
 template <class TheOp>
 struct ArraysOf {
   using Size = Counts<typename TheOp::Type>;
@@ -108,7 +108,7 @@ struct AttributesOf<Formula, R(Args...)> {
   using type = decltype(attributes_of<Formula>(std::declval<Args>()...));
 };
 
-// The part of the forward call that a formula sees: in vjp the tensors that `reads` names, in jvp all.
+// The tensors and attributes of the forward call that a formula sees: in vjp the tensors named in `reads`, in jvp all.
 template <class Formula>
 struct Saved {
   using Op = typename Formula::Op;
@@ -117,10 +117,10 @@ struct Saved {
   Outputs<Op> outputs;
   typename AttributesOf<Formula>::type attributes;
 
-  // By its name in the declaration of the op.
+  // The tensor with this name in the declaration.
   const Tensor& operator[](TensorKey<Op> key) const { return key.is_output ? outputs[key.index] : inputs[key.index]; }
 
-  // Several, for `const auto [x, p] = saved.get<"feats", "points">()`.
+  // Several tensors: `const auto [x, p] = saved.get<"feats", "points">()`.
   template <FixedString... Names>
   auto get() const {
     return std::tie((*this)[TensorKey<Op>(Names.value)]...);
@@ -131,7 +131,7 @@ struct Saved {
     return std::apply([&](const auto&... a) { return kit::is_requested(key.index, a...); }, attributes);
   }
 
-  // An argument that is no tensor.
+  // An argument that is not a tensor.
   template <FixedString Name>
   const auto& attribute() const {
     return std::get<attribute_index<Op, Name>()>(attributes);

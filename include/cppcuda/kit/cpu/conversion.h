@@ -1,6 +1,6 @@
 #pragma once
 
-// Half and BFloat16 to float and back, a register at a time. Narrowing rounds to nearest even.
+// Conversion of registers from Half and BFloat16 to float and back. Narrowing rounds to nearest even.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -20,7 +20,7 @@ struct Conversion {
   using Bits = typename Native<A>::Bits;
   using Halves = typename Native<A>::Halves;
 
-  // 16 bits to 32 and back. (gcc 12 splits what __builtin_convertvector does with 32 or 64 bytes.)
+  // 16 bits to 32 and back. (gcc 12 splits __builtin_convertvector for 32 and 64 bytes.)
   CPPCUDA_INLINE static Bits extended(Halves h) {
 #if defined(__AVX512F__)
     return (Bits)_mm512_cvtepu16_epi32((__m256i)h);
@@ -47,7 +47,8 @@ struct Conversion {
   CPPCUDA_INLINE static Halves narrow(std::type_identity<c10::BFloat16>, V x) {
     const Bits b = x.bits(), nan = Bits{} + 0x7FC00000;
     Bits rounded = b + 0x7FFF + (b >> 16 & 1);
-    // Adding may carry a NaN over; not one that comes of 16 bits, whose lower ones are 0.
+    // The addition may carry out of the mantissa of a NaN, except one that was widened from 16 bits, whose lower bits
+    // are 0.
     if (!Fast) rounded = x.v == x.v ? rounded : nan;
 #if defined(__AVX512BW__)
     using Indices __attribute__((vector_size(64))) = uint16_t;
@@ -69,7 +70,7 @@ struct Conversion {
     return std::bit_cast<Halves>(_mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
 #else
-  // A half's bits, moved to where a float has its exponent, are that float times 2^-112, subnormal or not.
+  // The bits of a half, shifted to a float's exponent and mantissa, are its value times 2^-112, subnormal or not.
   CPPCUDA_INLINE static V widen(std::type_identity<c10::Half>, Halves h) {
     const Bits b = extended(h), magnitude = (b & 0x7FFF) << 13;
     const V scaled = V::of_bits(magnitude) * V(0x1p112F);
@@ -77,10 +78,10 @@ struct Conversion {
     return V::of_bits((magnitude >= (0x7C00u << 13) ? special : scaled.bits()) | (b & 0x8000) << 16);
   }
 
-  // Adding a power of two whose last digit is the last one of the half's rounds as the half does.
+  // Adding a power of two whose last bit has the weight of the half's last bit rounds like the conversion to half.
   CPPCUDA_INLINE static Halves narrow(std::type_identity<c10::Half>, V x) {
     const V a = abs(x);
-    // Subnormal halves are multiples of 2^-24, and 0.5 has that as its last digit.
+    // Subnormal halves are multiples of 2^-24, the weight of the last bit of 0.5.
     const Bits small = (a + V(0.5F)).bits() - 0x3F000000;
     const Bits b = a.bits(), normal = (b + 0xFFF + (b >> 13 & 1) - (112u << 23)) >> 13;
     Bits h = b < (113u << 23) ? small : normal;

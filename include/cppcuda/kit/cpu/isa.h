@@ -1,14 +1,14 @@
 #pragma once
 
-// CPU kernels are compiled once per capability of the processor, as torch's own are, and chosen when the program runs.
-// A file named cpu_kernel.cpp is compiled for each: it holds loops over raw pointers, as explicit instantiations of
-// templates over Isa. It calls no inline function of torch, because the linker may keep the AVX-512 copy of it for the
-// whole program.
+// CPU kernels are compiled once per CPU capability, as torch's own are, and chosen at run time. The files
+// cpu/kernel.cpp and cpu_kernel.cpp are compiled for each capability. They contain loops over raw pointers, as explicit
+// instantiations of templates over Isa. They call no inline functions of torch, because the linker may keep the AVX-512
+// copy of such a function for the whole program.
 
 #include <type_traits>
 
 #ifndef CPPCUDA_ISA
-#define CPPCUDA_ISA base  // of files that are compiled once
+#define CPPCUDA_ISA base  // for files that are compiled once
 #endif
 
 namespace cppcuda::kit {

@@ -7,11 +7,12 @@
 namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
-// How far ahead of a loop that streams its inputs are asked for. On the machine of docs/performance.md 8 KiB were some
+// The prefetch distance of loops with non-temporal stores. On the machine of docs/performance.md 8 KiB were some
 // percent better than 2 KiB, and 16 KiB no better than 8.
 inline constexpr int64_t prefetch_bytes = 8192;
 
-// Prefetches memory that is read later, all at once: requests spread over other work would come back later.
+// Prefetches memory that is read later. All requests are issued together; spread over other work they would return
+// later.
 CPPCUDA_INLINE void prefetch(const void* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
 }
@@ -19,8 +20,8 @@ CPPCUDA_INLINE void prefetch(const void* from, int64_t bytes) {
 #if !defined(__AVX512F__)
 using Pair __attribute__((vector_size(16))) = uint64_t;
 
-// The first of a vector's 8 or 16 bytes, an even number, and zeros. Put together in words: reading a vector from
-// where its parts were just stored waits for all of them.
+// Loads the first `bytes` (an even number) of a vector's 8 or 16 bytes, followed by zeros. The vector is assembled in
+// words, because loading it from memory where its parts were just stored would wait for all of these stores.
 template <class V>
 CPPCUDA_INLINE V load_bytes(const void* from, int64_t bytes) {
   static_assert(std::endian::native == std::endian::little);

@@ -1,11 +1,11 @@
 #pragma once
 
-// The vector types of GCC and clang, of a register full of floats or doubles. They exist on every processor, and what
-// it lacks the compiler replaces.
+// The vector types of GCC and clang for a register of floats or doubles. They exist on every processor; the compiler
+// emulates what the processor lacks.
 //
-// The files of this folder that kernels include are compiled once per capability of the processor (isa.h). Everything
-// in them is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must not be
-// what another file calls.
+// The files of this folder that kernels include are compiled once per CPU capability (isa.h). Everything in them is
+// inlined and is in the namespace of the capability, because other files must not call functions with AVX-512
+// instructions.
 
 #include <bit>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "cppcuda/kit/cpu/isa.h"
 
 #define CPPCUDA_INLINE [[gnu::always_inline]] inline
-// A kernel, whose calls are all inlined. (Not under AddressSanitizer: gcc then takes minutes.)
+// Marks a kernel, whose calls are all inlined. (Not under AddressSanitizer, where gcc would take minutes.)
 #if defined(__SANITIZE_ADDRESS__)
 #define CPPCUDA_FLATTEN
 #else
@@ -37,7 +37,7 @@ inline constexpr int register_bytes = 32;
 inline constexpr int register_bytes = 16;
 #endif
 
-// The compiler's types, of float and double.
+// The compiler's vector types for float and double.
 template <class A>
 struct Native;
 
@@ -57,7 +57,7 @@ struct Native<double> {
   using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
 };
 
-// A value that may be anywhere in memory.
+// An unaligned value in memory, which may alias other types.
 template <class V>
 using InMemory __attribute__((aligned(1), may_alias)) = V;
 

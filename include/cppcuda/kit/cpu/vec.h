@@ -1,7 +1,7 @@
 #pragma once
 
-// A register full of floats or doubles, for the CPU kernels: arithmetic, and values in memory of any dtype.
-// math.h has its functions, loops.h the loops over rows of it.
+// A register of floats or doubles for the CPU kernels: arithmetic, and loads and stores of any dtype. math.h has exp
+// and other functions, loops.h the loops over rows.
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -23,7 +23,7 @@ struct Vec {
   using Halves = typename Native<A>::Halves;
   using Convert = Conversion<A, Fast>;
 
-  // All bits set where something holds.
+  // Lanes have all bits set where the condition holds.
   struct Mask {
     Ints lanes;
   };
@@ -44,8 +44,8 @@ struct Vec {
   CPPCUDA_INLINE friend Vec operator*(Vec a, Vec b) { return a.v * b.v; }
   CPPCUDA_INLINE friend Vec operator/(Vec a, Vec b) { return a.v / b.v; }
   CPPCUDA_INLINE Vec& operator+=(Vec b) { return *this = *this + b; }
-  // a * b + c, fused where the processor can. Of a sum of two products the compiler fuses either, or none, and not the
-  // same wherever the code stands: bits would depend on which loop a value is in.
+  // a * b + c, fused if the processor supports it. In a sum of two products the compiler may fuse either or none, and
+  // differently in each inlined copy, so bits would depend on the loop that computes a value.
   CPPCUDA_INLINE friend Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(A) == 4) return Values(_mm512_fmadd_ps(a.v, b.v, c.v));
@@ -68,7 +68,7 @@ struct Vec {
     return of_bits((a.bits() & ~sign_bit()) | (sign.bits() & sign_bit()));
   }
 
-  // T: the dtype in memory. n: only the first n values, zeros after them.
+  // T is the dtype in memory. With n, loads only the first n values; the others are zeros.
   template <class T>
   CPPCUDA_INLINE static Vec load(const T* p) {
     if constexpr (sizeof(T) == sizeof(A)) {
@@ -114,7 +114,7 @@ struct Vec {
 
   template <class T>
   CPPCUDA_INLINE void store(T* p) const {
-    // No memcpy: of a vector whose address is taken gcc 12 keeps a copy on the stack.
+    // No memcpy: gcc 12 keeps a copy on the stack of a vector whose address is taken.
     if constexpr (sizeof(T) == sizeof(A)) {
       *reinterpret_cast<InMemory<Values>*>(p) = v;
     } else {
@@ -144,8 +144,8 @@ struct Vec {
     store(p);
   }
 
-  // Non-temporal stores, to addresses that are multiples of nontemporal_alignment<T> bytes. Processors without them use
-  // plain stores.
+  // Non-temporal stores, to addresses aligned to nontemporal_alignment<T> bytes. Processors without non-temporal stores
+  // use plain ones.
   template <class T>
   static constexpr int nontemporal_alignment = lanes * sizeof(T);
   // For contiguous rows of n values.
@@ -166,7 +166,7 @@ struct Vec {
 #endif
   }
 
-  // from[indices[i]], of indices that do not decrease; `readable` values are there.
+  // from[indices[i]]. The indices are non-decreasing; `readable` values may be read.
   template <class T>
   CPPCUDA_INLINE static Vec gather(const T* from, const int32_t* indices, [[maybe_unused]] int64_t readable) {
 #if defined(__AVX512F__)
@@ -195,7 +195,7 @@ struct Vec {
     return load(values);
   }
 
-  // lane i: that of number from[i]
+  // Lane i of the result is lane from[i].
   CPPCUDA_INLINE Vec permuted(Ints from) const {
 #if defined(__AVX512F__)
     if constexpr (lanes == 16) return _mm512_permutexvar_ps((__m512i)from, v);
@@ -208,8 +208,8 @@ struct Vec {
     return result;
   }
 
-  // The sum of all lanes of each, in an order that depends on their number only. Halves are added to halves, of two
-  // vectors at a time, until there is one vector with a sum in each lane.
+  // The sum of the lanes of each vector, in an order that depends only on the number of lanes. Halves of two vectors at
+  // a time are added, until one vector has a sum in each lane.
   template <int n>
   CPPCUDA_INLINE static void sums(const Vec* vectors, std::integral_constant<int, n>, A* results) {
     constexpr int now = n < lanes ? n : lanes;
@@ -241,7 +241,7 @@ struct Vec {
     if constexpr (group > 1) {
       constexpr int left = n < group / 2 ? n : group / 2;
       [&]<int... I>(std::integer_sequence<int, I...>) {
-        // Lanes of two vectors, numbered through: of each group those of the first or of the second half.
+        // The lanes of the first or second half of each group. The lanes of the two vectors are numbered consecutively.
         constexpr auto lane = [](int i, int which) {
           constexpr int half = group / 2;
           return i / group * group + i % half + (i % group < half ? 0 : lanes) + which * half;

@@ -1,17 +1,17 @@
 #pragma once
 
-// Functions that are one instruction of a GPU. Subnormal numbers count as 0. (PTX ISA, ex2 and rcp.)
+// Functions that are one GPU instruction. Subnormal numbers are treated as 0. (PTX ISA, ex2 and rcp.)
 
 namespace cppcuda::kit {
 
-// 2^x, off by 2^-22 of it.
+// 2^x with a relative error of at most 2^-22.
 __device__ inline float approximate_exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-// 1 / x, off by 2^-23 of it.
+// 1 / x with a relative error of at most 2^-23.
 __device__ inline float approximate_reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

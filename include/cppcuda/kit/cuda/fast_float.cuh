@@ -1,6 +1,6 @@
 #pragma once
 
-// The type that formulas of 16-bit elements compute with.
+// The type in which formulas compute 16-bit elements.
 
 #include <type_traits>
 
@@ -10,9 +10,9 @@
 
 namespace cppcuda::kit {
 
-// A float whose exp and quotients are single instructions of the GPU, without the further steps that make all bits of a
-// float right. With those, instructions would bound 16-bit kernels, not memory. exp(x) is off by 2^-22 + |x| 2^-23 of
-// it, a quotient by 2^-22; either is 0 where it would be subnormal.
+// A float whose exp and division use the GPU's approximate instructions, without the further steps that make all bits
+// of a float exact. With these steps, 16-bit kernels would be bound by instructions instead of memory. The relative
+// error of exp(x) is 2^-22 + |x| 2^-23, that of a quotient 2^-22. Subnormal results are 0.
 struct FastFloat {
   float value;
 
@@ -33,7 +33,7 @@ struct FastFloat {
   friend __device__ FastFloat abs(FastFloat a) { return FastFloat(fabsf(a.value)); }
   friend __device__ FastFloat exp(FastFloat a) { return FastFloat(exp_of(a.value)); }
 
-  // Near 0 Taylor polynomials, where what follows would cancel.
+  // Near 0, Taylor polynomials avoid cancellation.
   friend __device__ FastFloat expm1(FastFloat a) {
     const float x = a.value, near = x * (1 + x * (0.5F + x * (1.0F / 6)));
     return FastFloat(select(fabsf(x) < 0.03125F, near, exp_of(x) - 1));
@@ -47,7 +47,7 @@ struct FastFloat {
   static __device__ float exp_of(float x) { return approximate_exp2(x * 1.44269504F); }
 };
 
-// For elements of these types.
+// The type in which formulas with elements of these types compute.
 template <class T, class... Others>
 using elementwise_math = std::conditional_t<sizeof(T) == 2 && ((sizeof(Others) == 2) && ...), FastFloat, opmath<T>>;
 

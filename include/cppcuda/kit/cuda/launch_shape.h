@@ -15,7 +15,7 @@ struct LaunchShape {
 
 constexpr int threads_per_block = 256;
 
-// For a kernel that strides over what the grid does not reach; a block does `per_block` of the work in one step.
+// The launch of a grid-stride loop over `work` items, of which a block does `per_block` per step.
 inline LaunchShape grid_stride_launch(int64_t work, int64_t per_block = threads_per_block) {
   // More blocks than any GPU holds at once.
   constexpr int64_t max_blocks = 1 << 20;

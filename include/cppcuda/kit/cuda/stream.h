@@ -4,12 +4,12 @@
 
 namespace cppcuda::kit {
 
-// Where the kernels of a call run. Files that hold kernels include nothing of torch, so it has neither its types nor
-// CUDA's.
+// The stream on which the kernels of a call run. It has no types of torch, which files with kernels do not include, nor
+// of CUDA.
 struct CudaStream {
   int device;
   void* handle;       // the cudaStream_t
-  std::string error;  // what the CUDA runtime says of the first launch that failed
+  std::string error;  // the CUDA runtime's message for the first launch that failed
 };
 
 }  // namespace cppcuda::kit

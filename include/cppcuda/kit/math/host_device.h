@@ -1,6 +1,6 @@
 #pragma once
 
-// A function that runs on the host and on the device. Compilers other than nvcc have no word for the second.
+// Marks a function for the host and the device. Only nvcc knows the keywords.
 #if defined(__CUDACC__)
 #define CPPCUDA_HOST_DEVICE __host__ __device__
 #else

@@ -4,7 +4,7 @@
 
 namespace cppcuda::kit {
 
-// The type that sums are taken in, as at::opmath_type, which kernels cannot include without ATen.
+// The accumulation type, like at::opmath_type, which kernels cannot include without ATen.
 template <class T>
 using opmath = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows of [N, ...] or [B, N, ...] as a kernel addresses them: a batch may lie anywhere, at stride 0 too.
+// Addresses of the rows of [N, ...] or [B, N, ...]. The batch may have any stride, also 0.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace cppcuda::kit {
 
-// The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or all of them where the batches count as one.
+// The rows of [B, N, ...] are numbered 0 .. B * N - 1. per_batch is N, or B * N if the batches are merged into one.
 struct Rows {
   int64_t count;
   Divisor per_batch;
@@ -21,8 +21,8 @@ struct RowStride {
 
   CPPCUDA_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
     if (rows.per_batch.value() == rows.count) return r * row;
-    const auto [of_batch, of_row] = rows.per_batch.divide(r);
-    return of_batch * batch + of_row * row;
+    const auto [b, n] = rows.per_batch.divide(r);
+    return b * batch + n * row;
   }
 };
 

@@ -4,7 +4,7 @@
 
 namespace cppcuda::kit {
 
-// m ? a : b, which formulas write so because they also run on vectors (vec.h).
+// m ? a : b. Formulas call this function because they also run on vectors (vec.h).
 template <class A>
 CPPCUDA_HOST_DEVICE A select(bool m, A a, A b) {
   return m ? a : b;
