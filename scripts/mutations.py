@@ -234,7 +234,7 @@ MUTATIONS = [
     Mutation(
         "trilinear.warp_barrier_is_missing",
         "src/ops/trilinear/cuda/row_kernel.cuh",
-        "    __syncwarp();  // all have used the rows before\n",
+        "    __syncwarp();  // all threads have used the previous rows\n",
         "",
         "simt All/CudaTrilinear.AnyNumberOfRows/*",
     ),
@@ -270,15 +270,15 @@ MUTATIONS = [
     Mutation(
         "upsample.placeholders_add_a_positive_zero",
         "src/ops/upsample_bilinear2d/cpu/tables.h",
-        "weights_.resize(most_ * stride_, A(-0.0));",
-        "weights_.resize(most_ * stride_, A(0));",
+        "weights_.resize(max_readers_ * stride_, A(-0.0));",
+        "weights_.resize(max_readers_ * stride_, A(0));",
         "pytest test_upsample_bilinear2d.py test_gradients_keep_the_sign_of_zero",
     ),
     Mutation(
         "upsample.row_of_another_plane",
         "src/ops/upsample_bilinear2d/cpu/launch.cpp",
-        "const int64_t wanted = plane * p_.y.in + y;",
-        "const int64_t wanted = y;",
+        "const int64_t row = plane * p_.y.in + y;",
+        "const int64_t row = y;",
         "pytest test_upsample_bilinear2d.py test_onnxruntime_of_size",
     ),
     Mutation(
@@ -291,7 +291,7 @@ MUTATIONS = [
     Mutation(
         "upsample.barrier_of_a_tile_is_missing",
         "src/ops/upsample_bilinear2d/cuda/tile_kernel.cuh",
-        "    __syncthreads();  // all have used the row before\n",
+        "    __syncthreads();  // all threads have used the previous row\n",
         "",
         "simt *CudaUpsample.ManyPixels/*",
     ),

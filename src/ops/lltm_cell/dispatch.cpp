@@ -1,5 +1,4 @@
-// From tensors to the kernels' Params, and the matrix products of a cell that is not small. A small cell is as a whole
-// one kernel.
+// Converts tensors to the kernels' Params, and calls the matrix products of large cells. A small cell is one kernel.
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -18,12 +17,12 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md
-// ours took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does
-// not use.
+// Whether our own matrix products take less time than at::mm, which has a large overhead. On the machine of
+// docs/performance.md ours took half as long up to this limit and up to four times it. In 16 bits at::mm uses
+// instructions that vec.h does not use.
 bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
   const int64_t max_rows = 128, max_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
-  // Factor by factor: sizes may be anything.
+  // The first comparisons keep the products below from overflowing.
   return cell.rows <= max_rows && cell.size <= max_products && cell.inputs <= max_products &&
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
@@ -104,7 +103,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& weight, co
   return {hy, cy};
 }
 
-// d_gates [G?, B, 3S] and d_cx, where they are defined: from grad_hy and grad_cy, of which one is, and grad_gates.
+// Computes d_gates [G?, B, 3S] and d_cx if they are defined. At least one of grad_hy and grad_cy must be defined.
 void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tensor& grad_gates, const Tensor& gates,
                         const Tensor& cx, const Tensor& d_gates, const Tensor& d_cx) {
   auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
@@ -141,7 +140,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
   const auto& [d_input, d_weight, d_bias, d_hx, d_cx] = wanted;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const bool of_state = grad_hy.has_value() || grad_cy.has_value();
-  if (gates.numel() == 0 || (!of_state && !grad_gates)) {  // sums over nothing
+  if (gates.numel() == 0 || (!of_state && !grad_gates)) {  // empty sums
     for (const Tensor& t : wanted) {
       if (t.defined()) t.zero_();
     }

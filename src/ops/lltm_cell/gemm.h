@@ -1,26 +1,26 @@
 #pragma once
 
-// The matrix products, by ATen. All shapes as in schema.h.
+// The matrix products, computed by ATen. The shapes are those in op.h.
 
 #include "cppcuda/kit/op.h"
 
 namespace cppcuda::ops::lltm_cell {
 
-// [hx, input], [G?, B, S + I], for a product. One product with both is faster than two with one each: on 2 cores the
-// two took 1.07 to 1.9 times as long for up to 64 rows of 512, the same for 256 rows of 1024, where the copy is 1/3000
-// of the work; and in 16 bits the sum of two products would be rounded twice.
+// [hx, input], [G?, B, S + I]. One product with the concatenation is faster than two products: on 2 cores two products
+// took 1.07 to 1.9 times as long for up to 64 rows of 512, and the same time for 256 rows of 1024, where the copy is
+// 1/3000 of the work. In 16 bits the sum of two products would also be rounded twice.
 Tensor concatenate(const Tensor& hx, const Tensor& input);
 
-// gates = x weight^T + bias, into gates.
+// gates = x weight^T + bias.
 void affine(const Tensor& gates, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-// d_gates^T x, into d_weight.
+// d_weight = d_gates^T x.
 void weight_gradient(const Tensor& d_weight, const Tensor& d_gates, const Tensor& x);
 
-// The two parts of d_gates weight, into those that are defined.
+// [d_hx, d_input] = d_gates weight. Either may be undefined and is then not computed.
 void input_gradients(const Tensor& d_hx, const Tensor& d_input, const Tensor& d_gates, const Tensor& weight);
 
-// The sum over rows, into d_bias.
+// d_bias = the sum of d_gates over rows.
 void bias_gradient(const Tensor& d_bias, const Tensor& d_gates);
 
 }  // namespace cppcuda::ops::lltm_cell

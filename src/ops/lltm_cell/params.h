@@ -22,7 +22,7 @@ struct Matrix {
   }
 };
 
-// T: the dtype of the gates, C: of the cell state.
+// T is the dtype of the gates, C that of the cell state.
 template <class T, class C>
 struct ForwardParams {
   const T* gates;  // [rows, 3 size], contiguous
@@ -35,7 +35,7 @@ struct ForwardParams {
 
 template <class T, class C>
 struct BackwardParams {
-  Matrix<T> grad_hy;  // one of these two is there
+  Matrix<T> grad_hy;  // grad_hy or grad_cy may be null, but not both
   Matrix<C> grad_cy;
   Matrix<T> grad_gates;  // may be null
   Matrix<T> gates;
@@ -53,7 +53,7 @@ struct CellSizes {
   int64_t concatenated() const { return size + inputs; }
 };
 
-// A small cell as a whole, without groups. All contiguous.
+// The arguments of the kernels for a whole small cell, without groups. All are contiguous.
 template <class T, class C>
 struct SmallForwardParams {
   const T *input, *weight, *bias, *hx;
@@ -65,13 +65,13 @@ struct SmallForwardParams {
 
 template <class T, class C>
 struct SmallBackwardParams {
-  const T* grad_hy;  // one of these two is there
+  const T* grad_hy;  // grad_hy or grad_cy may be null, but not both
   const C* grad_cy;
   const T* grad_gates;  // may be null
   const T* gates;
-  const T *input, *weight, *hx;  // those that the wanted gradients read
+  const T *input, *weight, *hx;  // null if no requested gradient reads them
   const C* cx;
-  T *d_input, *d_weight, *d_bias, *d_hx;  // those that are wanted
+  T *d_input, *d_weight, *d_bias, *d_hx;  // null if not requested
   C* d_cx;
   int rows, inputs, size;
 };

@@ -1,8 +1,8 @@
 #pragma once
 
-// Corner c = 4i + 2j + k lies at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner
-// is a product of one factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1].
-// (Written with one rounding, near the corners too, where 1 minus another weight would lose its digits.)
+// Corner c = 4i + 2j + k is at (i, j, k) of the voxel, i, j, k in {0, 1}. The weight of a corner is a product of one
+// factor per axis, (1 - p) / 2 or (1 + p) / 2 for a coordinate p in [-1, 1]. Each factor is rounded once, because 1
+// minus the other factor would suffer from cancellation near the corners.
 
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/select.h"
@@ -11,11 +11,11 @@ namespace cppcuda::ops::trilinear {
 
 using kit::select;
 
-// Whether corner c lies on the far side along axis d.
+// Whether corner c is on the far side along axis d.
 CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 
-// A is the type that sums are taken in. A corner is a number; or, where A is a vector, one in each lane, of which
-// is_far makes a mask.
+// A is the accumulation type or a vector of it. A corner is a number; if A is a vector, a corner may be one number per
+// lane, for which is_far returns a mask.
 template <class A>
 struct Voxel {
   A point[3];
@@ -40,7 +40,7 @@ struct Voxel {
     return factor(c, 0) * factor(c, 1) * factor(c, 2);
   }
 
-  // The derivative of weight(c) by coordinate d.
+  // The derivative of weight(c) with respect to coordinate d.
   template <class Corner>
   CPPCUDA_HOST_DEVICE A slope(const Corner& c, int d) const {
     return half_corner(c, d) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);

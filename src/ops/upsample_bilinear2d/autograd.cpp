@@ -1,9 +1,9 @@
-// With weights wy[o, i] and wx[o, i] of input pixel i in output pixel o, along each axis:
+// With the weights wy[o, i] and wx[o, i] of input pixel i in output pixel o along each axis:
 //
-//   out  = wy input wx^T
-//   grad = wy^T grad_out wx
+//   output     = wy input wx^T
+//   grad_input = wy^T grad_output wx
 //
-// Each is linear and the transpose of the other, so they are each other's derivative, at any order.
+// Both are linear, and each is the transpose of the other. So each is the derivative of the other, at any order.
 
 #include "cppcuda/kit/autograd.h"
 
@@ -22,7 +22,7 @@ struct LinearFormula {
   using Saved = kit::Saved<LinearFormula>;
   static constexpr std::array<kit::Reads, 1> reads{};
 
-  // The size of the op's argument.
+  // The spatial size of the tensor argument.
   static auto attributes(const Tensor& t, c10::SymIntArrayRef, std::string_view, std::optional<double>,
                          std::optional<double>) {
     return std::make_tuple(spatial_size(t));

@@ -12,12 +12,12 @@ using kit::for_groups;
 using kit::for_vectors;
 using kit::Vec;
 
-// A matrix product's tile: rows of registers whose sums are held in registers.
+// The tile of a matrix product, whose sums stay in registers.
 constexpr int tile_rows = 4;
 template <class V>
 constexpr int tile_columns = V::lanes / tile_rows > 1 ? V::lanes / tile_rows : 2;
 
-// sums[m][n] += x[m] . w[n], of vectors of k values. Each in the same order, whatever the tile is.
+// sums[m][n] += x[m] . w[n], dot products of k values. The order of a sum does not depend on the size of the tile.
 template <int M, int N, class V, class T>
 CPPCUDA_INLINE void add_dots(const T* x, int64_t x_row, const T* w, int64_t w_row, int64_t k, V (&sums)[M][N]) {
   for_vectors<V>(k, [&](int64_t i, auto count) {
@@ -30,7 +30,7 @@ CPPCUDA_INLINE void add_dots(const T* x, int64_t x_row, const T* w, int64_t w_ro
   });
 }
 
-// gates[m][n] = hx[m] . weight[n] + input[m] . weight[n] (its other columns) + bias[n]
+// gates[m][n] = [hx, input][m] . weight[n] + bias[n]
 template <int M, int N, class T, class C>
 CPPCUDA_INLINE void gates_tile(const SmallForwardParams<T, C>& p, int row, int gate) {
   using A = kit::opmath<T>;
@@ -98,7 +98,7 @@ CPPCUDA_INLINE void product(const A* left, int64_t left_m, int64_t left_r, const
   }
 }
 
-// A row's `count` values from column s on, of what may not be there.
+// The `count` values of a row from column s on; zeros if the matrix is missing.
 template <class V, class T, class Count>
 CPPCUDA_INLINE V load(const Matrix<T>& matrix, const T* row, int64_t s, Count count) {
   if (row == nullptr) return 0;
@@ -121,7 +121,7 @@ struct Columns {
     });
   }
 
-  // D: the type that gradients of gates are kept in.
+  // D is the type that the gradients of the gates are stored in.
   template <bool HY, bool CY, class D>
   CPPCUDA_INLINE static void backward(const BackwardParams<T, C>& p, D* d_gates, int64_t row, int64_t begin,
                                       int64_t end) {

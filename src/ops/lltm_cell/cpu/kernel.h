@@ -8,7 +8,7 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Each computes part of what its parameters describe; parts may run at the same time.
+// Each function computes a part of its output; parts may run concurrently.
 template <class Isa, class T, class C>
 struct CellKernel {
   using A = kit::opmath<T>;
@@ -17,11 +17,11 @@ struct CellKernel {
   static void forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin, int64_t end);
   static void backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin, int64_t end);
 
-  // Columns begin .. end - 1 of the state, of all rows.
+  // Columns begin .. end - 1 of the state in all rows.
   static void small_forward(const SmallForwardParams<T, C>& p, int begin, int end);
-  // Their gradients of cx, weight, bias, and of the gates, [rows, 3 size].
+  // The gradients of cx, weight, bias and the gates [rows, 3 size] for these columns.
   static void small_backward(const SmallBackwardParams<T, C>& p, A* d_gates, int begin, int end);
-  // From those of all gates the gradients of rows begin .. end - 1 of hx and input.
+  // The gradients of hx and input in rows begin .. end - 1, from the gradients of all gates.
   static void small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* d_gates, int begin, int end);
 };
 

@@ -11,10 +11,10 @@ namespace {
 // Below this many elements of the state, four transcendental functions each, a second thread costs more than it saves.
 constexpr int64_t grain_size = 1 << 11;
 
-// And below this many multiplications.
+// The same limit for multiplications.
 constexpr int64_t products_per_task = 1 << 17;
 
-// f(isa, row, begin, end) on ranges of columns of rows: few rows are many elements too.
+// Calls f(isa, row, begin, end) on ranges of columns, because even a few rows may have many elements.
 template <class F>
 void parallel_columns(const kit::CpuContext& cpu, int64_t rows, int64_t size, const F& f) {
   kit::parallel_rows(cpu, rows * size, 1, grain_size, [&](auto isa, int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
+// A thread computes N adjacent elements of a row of the state from the same columns of its three gates.
 
 #include "cppcuda/kit/cuda/fast_float.cuh"
 #include "cppcuda/kit/cuda/launch_shape.h"
@@ -12,7 +12,7 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Where pack number `index` lies: N columns from `column` on.
+// The position of a vector: N columns from `column` on.
 struct Place {
   int64_t row, column;
 };
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   }
 }
 
-// HY, CY: whether there is a gradient of hy, of cy. Three blocks per SM: with registers for fewer the compiler computes
-// before it has issued all loads. float64 needs those registers.
+// HY and CY: whether hy and cy have gradients. Three blocks per SM: with the registers for fewer blocks, the compiler
+// starts computing before it has issued all loads. float64 needs these registers.
 template <int N, bool HY, bool CY, class T, class C>
 __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     backward_kernel(BackwardParams<T, C> p, kit::Divisor row_packs) {
@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
     const auto [row, s] = place_of<N>(index, row_packs);
     kit::Pack<T, N> g[3], grad_gates[3], d_gates[3], grad_hy;
     kit::Pack<C, N> grad_cy, d_cx;
-    // All addresses first: to find a row may take a division and a branch, at which loads that were issued are waited
-    // for.
+    // Compute all addresses first: finding a row may take a division and a branch, which would wait for issued loads.
     const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
     const C* cx_row = p.cx.row(p.rows, row);
     const T* hy_row = HY ? p.grad_hy.row(p.rows, row) : nullptr;

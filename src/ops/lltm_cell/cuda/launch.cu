@@ -8,7 +8,7 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// Values per access: 16 bytes of the wider type, which may be the cell state's.
+// Values per 16-byte access, for the larger of the two types.
 template <class T, class C>
 constexpr int wide = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
 
@@ -23,7 +23,7 @@ bool in_packs(const T* rows, int64_t size) {
   return kit::is_aligned16(rows, {size});
 }
 
-// Whether rows of [hx, input] and of what has their width are whole packs.
+// Whether the rows of [hx, input], and of matrices with the same width, consist of whole vectors.
 template <class T>
 bool small_packs(const CellSizes& sizes, std::initializer_list<const T*> matrices) {
   bool packs = sizes.size % kit::wide<T> == 0 && sizes.inputs % kit::wide<T> == 0;
@@ -64,7 +64,7 @@ void small_backward(const SmallBackwardParams<T, C>& p, kit::CudaStream& stream)
 
 template <class T, class C>
 void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
-  // A row of gates has three parts: each of them must start on a 16-byte boundary.
+  // Each of the three gates in a row must start on a 16-byte boundary.
   const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
                      in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) && in_packs(p.d_gates, p.size) &&
                      in_packs(p.d_cx, p.size);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which cells take one kernel each way, and their grids: pure functions of the sizes.
+// Which cells are computed by one kernel in each direction, and their grids: pure functions of the sizes.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Shared bytes of backward: the gradient of the gates, in the type of sums.
+// The shared memory of backward: the gradient of the gates, in the accumulation type.
 inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
   return cell.rows * 3 * cell.size * sum_bytes;
 }
 
-// Below, a product takes less time than what surrounds it: launches, and copies to concatenate. The bound on the work
-// is an estimate, not yet measured.
+// Whether the matrix product takes less time than the launches and the copies for concatenation around it. The limit on
+// the work is an estimate, not yet measured.
 inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
   constexpr int64_t max_shared = 40 << 10, max_products = 1 << 21;
   const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);
-  // Factor by factor: sizes may be anything.
+  // The first comparisons keep the products below from overflowing.
   return cell.rows > 0 && cell.size > 0 && cell.rows <= max_shared && cell.size <= max_shared &&
          cell.inputs <= max_products && small_shared_bytes(cell, sum_bytes) <= max_shared &&
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
 
-// Threads that share one element of the state in forward: neighbours read neighbouring weights.
+// The threads that share one element of the state in forward. Adjacent threads read adjacent weights.
 constexpr int small_lanes = 8;
 
 inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
@@ -35,7 +35,7 @@ inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
 
 // width: values per access.
 inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
-  // Every block computes all gradients of gates for itself: more blocks are more of that.
+  // Every block computes the gradients of all gates itself, so more blocks repeat more work.
   constexpr unsigned max_blocks = 64;
   kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width);
   shape.blocks = std::min(shape.blocks, max_blocks);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A whole small cell in one kernel each way: where the products are small, launches are what takes time.
+// One kernel per direction for a whole small cell, whose time is dominated by launches.
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
@@ -12,10 +12,10 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Steps of a sum whose loads are in flight together.
+// The steps of a sum whose loads are in flight at the same time.
 constexpr int small_unroll = 4;
 
-// Adds x w to the sums of three gates, whose rows of w lie `gate_step` apart. Each of the lanes takes its part.
+// Adds this lane's part of x . w to the sums of three gates, whose rows of w are gate_step apart.
 template <int N, class T, class A>
 __device__ void add_products(A (&sum)[3], const T* x, const T* w, int size, int gate_step, int lane) {
 #pragma unroll small_unroll
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
   using A = kit::opmath<T>;
   const int lane = threadIdx.x % small_lanes, width = p.size + p.inputs, elements = p.rows * p.size;
   const int step = blockDim.x / small_lanes;
-  // All threads of a block make the same number of turns: the shuffles are for whole warps.
+  // All threads of a block iterate equally often, because the shuffles need whole warps.
   for (int first = blockIdx.x * step; first < elements; first += gridDim.x * step) {
     const int element = first + static_cast<int>(threadIdx.x) / small_lanes;
     const int row = element / p.size, s = element % p.size;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
       for (int g = 0; g < 3; ++g) sum[g] += __shfl_xor_sync(~0u, sum[g], offset);
     }
     if (element < elements && lane == 0) {
-      // As they are kept for backward, so that it sees what forward saw.
+      // Rounded as they are saved, so that forward and backward use the same gates.
       T gate[3];
 #pragma unroll
       for (int g = 0; g < 3; ++g) {
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
   }
 }
 
-// Row r of [hx, input], from column k on.
+// The address of [hx, input][r, k].
 template <class T, class C>
 __device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int k) {
   return k < p.size ? p.hx + r * p.size + k : p.input + r * p.inputs + (k - p.size);
 }
 
-// Gradients of the gates of all rows, in shared memory [rows, 3 size]; that of cx is written once, by one block.
+// Computes the gradients of all gates in shared memory, [rows, 3 size]. The first block writes the gradient of cx.
 template <class A, class T, class C>
 __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* d_gates) {
   for (int element = threadIdx.x; element < p.rows * p.size; element += blockDim.x) {
@@ -94,7 +94,7 @@ __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* d_ga
   }
 }
 
-// d_weight = d_gates^T [hx, input]: a thread takes N columns of a row.
+// d_weight = d_gates^T [hx, input]. A thread computes N columns of a row.
 template <int N, class A, class T, class C>
 __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const A* d_gates) {
   const int packs = (p.size + p.inputs) / N;
@@ -114,8 +114,8 @@ __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const 
   }
 }
 
-// [d_hx, d_input] = d_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of such lanes share
-// the sum.
+// [d_hx, d_input] = d_gates weight. A warp computes 4 rows. Each of 8 lanes computes N columns; 4 groups of 8 lanes
+// share the sums.
 template <int N, class A, class T, class C>
 __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* d_gates) {
   constexpr int R = 4, lanes = 8;

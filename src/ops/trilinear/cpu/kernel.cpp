@@ -36,7 +36,7 @@ struct Loops {
     Nontemporal ? v.store_nontemporal(to) : v.store(to, n);
   }
 
-  // One corner per lane, for the 8 F values of a row as one vector.
+  // One corner per lane, if the 8 F values of a row are treated as one vector.
   struct Corners {
     typename V::Mask far[3];
     CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
@@ -52,7 +52,7 @@ struct Loops {
     }
   }
 
-  // Several corners of a row in one register, which differ along the last axes only.
+  // Several corners of a row in one register. They differ only along the last axes.
   template <int count>
   struct Together {
     int first;
@@ -91,7 +91,7 @@ struct Loops {
     }
   }
 
-  // Unit: features lie next to each other.
+  // Unit: features are contiguous.
   template <bool Unit, bool Nontemporal>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, corner = p.feats_corner;
@@ -156,7 +156,7 @@ struct Loops {
     typename V::Ints feature_of[8];
     for (int64_t i = 0; i < values; i += V::lanes) {
       for (int64_t at = i; at < i + V::lanes; ++at) {
-        // Where there is no value, a lane of the gradient that is 0.
+        // Lanes without a value read a lane of the gradient that is 0.
         feature_of[i / V::lanes][at - i] = at < values ? at % features : features;
       }
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Neighbouring threads share a row and step over its features, N at a time. Right for any strides, and fast for long
-// rows; short and odd ones have kernels of their own (staged_kernel.cuh, row_kernel.cuh).
+// The general kernels: adjacent threads share a row and step over its features, N at a time. They support any strides,
+// and are fast for long rows; short and odd rows have their own kernels (staged_kernel.cuh, row_kernel.cuh).
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
@@ -16,7 +16,7 @@ __device__ Voxel<A> voxel_at(const P* point, int64_t step) {
   return Voxel<A>(point[0], point[step], point[2 * step]);
 }
 
-// All eight before any of them is used, to have as much as possible in flight.
+// Loads all eight corners before any of them is used, to have as much as possible in flight.
 template <int N, class T>
 __device__ void load_corners(kit::Pack<T, N> (&corner)[8], const T* feats, int64_t corner_step, int64_t f,
                              int64_t feature_step) {
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Forw
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
       kit::Pack<T, N> corner[8];
       load_corners(corner, feats, p.feats_corner, f, p.feats_feature);
-      // In each step, so that the corners of the first do not wait for it.
+      // Computed in each step, so that the loads of the first step's corners do not wait for the point.
       const auto voxel = voxel_at<A>(point, p.points_coordinate);
       kit::Pack<T, N> out;
 #pragma unroll
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Forw
   }
 }
 
-// Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed
-// order: per thread, then across the lanes of a row.
+// Computes both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed order: per
+// thread, then across the lanes of a row.
 template <int N, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 2 : 3)
     backward_kernel(BackwardParams<T, P> p, int lane_bits) {

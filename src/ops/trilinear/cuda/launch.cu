@@ -11,7 +11,7 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// Whether all rows of `size` values are one piece of memory.
+// Whether all rows of `size` values are contiguous.
 bool is_dense(const kit::Rows& rows, const kit::RowStride& stride, int64_t size) {
   return rows.per_batch.value() == rows.count && stride.row == size;
 }
@@ -22,7 +22,7 @@ bool is_dense(const T* feats, const kit::Rows& rows, const kit::RowStride& strid
   return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && kit::is_aligned16(feats, {});
 }
 
-// Calls f(std::integral_constant<int, features>), where a thread can take whole rows.
+// Calls f(std::integral_constant<int, features>) if a thread can compute whole rows.
 template <class T, class F>
 void with_features(int64_t features, F f) {
   [&]<int... N>(std::integer_sequence<int, N...>) {
@@ -32,7 +32,8 @@ void with_features(int64_t features, F f) {
       }
     };
     (call(std::integral_constant<int, N>{}), ...);
-  }(WholeFeatures{});
+  }
+  (WholeFeatures{});
 }
 
 template <class T, class P>

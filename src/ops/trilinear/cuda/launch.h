@@ -1,6 +1,6 @@
 #pragma once
 
-// How the rows of a call are laid over a grid: a pure function of the sizes and of what the memory allows.
+// The mapping of rows to a grid: a pure function of sizes and alignment.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace cppcuda::ops::trilinear {
 
-// Rows that a block stages through shared memory.
+// The rows that a block stages through shared memory.
 struct Tile {
   int rows = 0;
-  kit::Divisor row_chunks;  // pieces of 16 bytes in a row of feats
+  kit::Divisor row_chunks;  // 16-byte vectors in a row of feats
   kit::Divisor row_packs;   // accesses of `width` values in a row of the output
-  int row_step = 0;         // how far rows lie apart in shared memory, in such pieces
+  int row_step = 0;         // the pitch of rows in shared memory, in 16-byte vectors
 };
 
-// How the threads of a warp come to their rows.
+// How the threads of a warp access their rows.
 enum class Access {
-  whole,   // a thread takes rows of its own
+  whole,   // a thread computes whole rows
   staged,  // through shared memory
   direct,  // each value from global memory
 };
@@ -35,27 +35,27 @@ struct RowLaunch {
   Tile tile = {};
 };
 
-// A row of feats in pieces of 16 bytes: 8 * features elements always are a whole number of them.
+// The number of 16-byte vectors in a row of feats; 8 * features elements always are a multiple of 16 bytes.
 inline int64_t row_chunks(int64_t features, int64_t element_bytes) { return features * element_bytes / 2; }
 
-// Values that a thread of a tile reads at once where their number divides it: the banks of shared memory are 4 bytes
-// wide.
+// The values that a thread of a tile accesses at once, if the number of features allows it: the banks of shared memory
+// are 4 bytes wide.
 constexpr int staged_width(int64_t element_bytes) { return element_bytes == 2 ? 2 : 1; }
 
 // The numbers of features for which there are kernels of whole rows.
 using WholeFeatures = std::integer_sequence<int, 1, 2, 3, 4, 8>;
 
-// Whether a thread can take a whole row of feats, of which it has up to 128 bytes in flight.
+// Whether a thread can compute a whole row, which has at most 128 bytes of feats.
 constexpr bool is_whole(int64_t features, int64_t element_bytes) {
   const auto is_one_of = [features]<int... N>(std::integer_sequence<int, N...>) { return ((features == N) || ...); };
   return is_one_of(WholeFeatures{}) && 8 * features * element_bytes <= 128;
 }
 
-// And how many, so that it has four chunks of 16 bytes in flight at least.
+// The rows per thread, so that a thread has at least four 16-byte vectors in flight.
 constexpr int rows_per_thread(int row_chunks) { return row_chunks < 4 ? (3 + row_chunks) / row_chunks : 1; }
 
-// Threads that share a row read `together` bytes of a corner: rows start so far apart that the rows of a warp are in
-// different banks.
+// The pitch of rows, padded so that the rows of a warp start in different banks. The threads that share a row read
+// `together` bytes of a corner at the same time.
 constexpr int row_step(int chunks, int together) {
   const int unit = together < 128 && together > 16 ? together / 16 : 1;
   return ((chunks + unit - 1) / unit | 1) * unit;
@@ -69,7 +69,7 @@ inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_by
   return launch;
 }
 
-// Chunks of a tile, and of a row of it beyond the row's size.
+// The 16-byte vectors of a tile, and of a row's padding.
 inline constexpr int64_t max_chunks = (40 << 10) / 16, max_apart = 8;
 
 inline bool is_staged(int64_t features, int64_t element_bytes) {
@@ -77,7 +77,7 @@ inline bool is_staged(int64_t features, int64_t element_bytes) {
 }
 
 inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  // Four chunks for each thread, but a row for each warp.
+  // At least four vectors per thread and one row per warp.
   constexpr int64_t target_chunks = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
   const int chunks = static_cast<int>(row_chunks(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
@@ -104,12 +104,12 @@ inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
           .lane_bits = lane_bits};
 }
 
-// packs: whether rows can be read in accesses of 16 bytes. dense: whether all rows are one piece of memory that starts
-// on a boundary of 16 bytes.
+// packs: whether rows can be read in 16-byte accesses. dense: whether all rows are contiguous and start on a 16-byte
+// boundary.
 inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense) {
   const int wide = static_cast<int>(16 / element_bytes);
   const bool has_packs = packs && features % wide == 0;
-  // With one pack per corner the threads of a warp would each read from a cache line of its own.
+  // With one vector per corner, each thread of a warp would read from a different cache line.
   const bool long_rows = has_packs && features >= 2 * wide;
   if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
   if (dense && !long_rows && is_staged(features, element_bytes)) return staged_launch(rows, features, element_bytes);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Rows of few features: a thread takes a whole row, so that it computes the weights once and sums without other
-// threads. The threads of a warp read their rows as the one piece of memory that these are, and pass each other chunks
-// of 16 bytes through shared memory.
+// For rows with few features: a thread computes whole rows, so it computes their weights once and sums without other
+// threads. The threads of a warp read their rows as one contiguous block, and exchange 16-byte vectors through shared
+// memory.
 
 #include "cppcuda/kit/cuda/banks.h"
 #include "cppcuda/kit/cuda/pack.cuh"
@@ -14,7 +14,7 @@
 
 namespace cppcuda::ops::trilinear {
 
-// The rows that a warp takes at once. Thread `lane` has number lane, 32 + lane, ... of them.
+// The rows that a warp computes at once. Thread `lane` has rows lane, 32 + lane, ...
 template <int F, class T>
 struct WarpRows {
   static constexpr int N = kit::wide<T>, chunks = 8 * F / N;
@@ -26,7 +26,7 @@ struct WarpRows {
   int lane = threadIdx.x % 32;
   Chunk* shared = kit::shared_memory<Chunk>() + threadIdx.x / 32 * kit::padded(count * chunks, 16);
 
-  // Number k * 32 + lane of all chunks, and chunk k of row r * 32 + lane.
+  // Vector k * 32 + lane of the warp, and vector k of row r * 32 + lane.
   __device__ Chunk& of_warp(int k) const { return shared[k * kit::padded(32, 16) + kit::padded(lane, 16)]; }
   __device__ Chunk& of_row(int r, int k) const {
     return shared[r * kit::padded(32 * chunks, 16) + kit::padded(lane * chunks + k, 16)];
@@ -44,10 +44,10 @@ struct WarpRows {
     }
   }
 
-  // Calls f(corner, feature, chunk, n) for the values of a row, with the chunk in which each is number n.
+  // Calls f(corner, feature, vector, n) for the values of a row, each of which is element n of the vector.
   template <bool Write, class Function>
   __device__ void for_each_value(int r, Function f) const {
-    // Eight chunks are one for each corner: not all of them at once, for which there are no registers.
+    // With one vector per corner, all eight at once would need too many registers.
 #pragma unroll chunks < 8 ? chunks : 4
     for (int k = 0; k < chunks; ++k) {
       Chunk chunk = of_row(r, k);
@@ -57,7 +57,7 @@ struct WarpRows {
     }
   }
 
-  // Before `load`, whose loads are then in flight together with these.
+  // Called before `load`, so that both have their loads in flight at the same time.
   template <class P>
   __device__ void load_points(const P* from, int64_t row_step, int64_t step, int rows,
                               P (&points)[per_thread][3]) const {
@@ -73,7 +73,7 @@ struct WarpRows {
     for (int k = 0; k < per_thread * chunks; ++k) {
       if (k * 32 + lane < rows * chunks) chunk[k] = kit::load_once<N>(from + (k * 32 + lane) * N);
     }
-    __syncwarp();  // all have used the rows before
+    __syncwarp();  // all threads have used the previous rows
 #pragma unroll
     for (int k = 0; k < per_thread * chunks; ++k) {
       if (k * 32 + lane < rows * chunks) of_warp(k) = chunk[k];
@@ -87,10 +87,10 @@ struct WarpRows {
     for (int k = 0; k < per_thread * chunks; ++k) {
       if (k * 32 + lane < rows * chunks) kit::store(to + (k * 32 + lane) * N, of_warp(k));
     }
-    __syncwarp();  // before another row is there
+    __syncwarp();  // before the next rows are loaded
   }
 
-  // Three values of each row, likewise.
+  // Stores three values of each row.
   template <class V>
   __device__ void store_threes(V* to, int rows, const V (&values)[per_thread][3]) const {
     V* threes = reinterpret_cast<V*>(shared);
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) row_backward_kernel
   const Rows warp;
   for (int64_t first = warp.first(); first < p.rows.count; first += warp.step()) {
     const int rows = static_cast<int>(min(int64_t{Rows::count}, p.rows.count - first));
-    P points[Rows::per_thread][3];            // then their gradients
-    constexpr int together = F == 3 ? 1 : F;  // of grad, in one access
+    P points[Rows::per_thread][3];            // overwritten by their gradients
+    constexpr int together = F == 3 ? 1 : F;  // values of grad per access
     kit::Pack<T, together> grad[Rows::per_thread][F / together];
     warp.load_points(p.points + first * p.points_rows.row, p.points_rows.row, p.points_coordinate, rows, points);
     warp.for_each(rows, [&](int r, int row) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Rows that are too short or too odd for accesses of 16 bytes (Tile in launch.h): a block takes a tile of rows, which
-// are one piece of memory, through shared memory. There neighbouring threads share a row and step over its features.
+// For rows that are too short or odd for 16-byte accesses: a block copies a tile of contiguous rows (Tile in launch.h)
+// through shared memory, where adjacent threads share a row and step over its features.
 
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/cuda/shared_memory.cuh"
@@ -13,8 +13,8 @@
 
 namespace cppcuda::ops::trilinear {
 
-// A tile in shared memory, N values to a chunk of 16 bytes. Of a row each of some neighbouring threads takes V values
-// next to each other, and steps over the row; it is the only one to read and write these, in all corners.
+// A tile in shared memory, in 16-byte vectors of N values. Adjacent threads share a row; each steps over it, V adjacent
+// values at a time, and is the only one that reads and writes these values in all corners.
 template <int N, class T>
 struct StagedTile {
   Tile tile;
@@ -29,7 +29,7 @@ struct StagedTile {
   }
 
   __device__ void load(const T* from, int rows) const {
-    constexpr int U = 4, step = kit::threads_per_block;  // U chunks of a thread are in flight
+    constexpr int U = 4, step = kit::threads_per_block;  // a thread has U vectors in flight
     const unsigned chunks = static_cast<unsigned>(rows) * static_cast<unsigned>(tile.row_chunks.value());
     from += threadIdx.x * N;
     for (unsigned i = threadIdx.x; i < chunks; i += U * step, from += U * step * N) {
@@ -52,7 +52,7 @@ struct StagedTile {
     for (unsigned i = threadIdx.x; i < chunks; i += step, to += step * N) kit::store(to, chunk(i));
   }
 
-  // Rows of the output, which are where the first corner was.
+  // Stores the rows of the output, which have overwritten the first corners.
   template <int V>
   __device__ void store_first(T* to, int rows) const {
     const unsigned row_packs = static_cast<unsigned>(tile.row_packs.value());
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4)
   }
 }
 
-// The features first, first + step, ... of a row's corners become their gradients, where they are wanted, and
-// by_coordinate their sum for the point.
+// Replaces the features first, first + step, ... of a row's corners by their gradients if FEATS, and adds this thread's
+// part of the point's gradient to by_coordinate if POINTS.
 template <int V, bool FEATS, bool POINTS, class A, class T>
 __device__ void staged_row_backward(T* row, const T* grad, const Voxel<A>& voxel, int features, int first, int step,
                                     A (&by_coordinate)[3]) {
@@ -127,7 +127,7 @@ __device__ void staged_row_backward(T* row, const T* grad, const Voxel<A>& voxel
   }
 }
 
-// A thread puts its part of grad_feats where it read feats. The sum for grad_points in a fixed order, as in kernel.cuh.
+// A thread overwrites feats with grad_feats. The sum for grad_points is taken in a fixed order, as in kernel.cuh.
 template <int N, int V, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
     staged_backward_kernel(BackwardParams<T, P> p, Tile tile, int lane_bits) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
       feats.load(p.feats + first * 8 * p.features, rows);
       __syncthreads();
     }
-    // All threads make the same number of turns: the shuffles are for whole warps.
+    // All threads iterate equally often, because the shuffles need whole warps.
     for (int begin = 0; begin < rows; begin += kit::threads_per_block >> lane_bits) {
       const int row = begin + static_cast<int>(threadIdx.x >> lane_bits);
       A by_coordinate[3] = {};

@@ -1,9 +1,9 @@
 #pragma once
 
-// A thread computes a strip of the target, one access wide, from row to row (launch.h): what it takes to find columns
-// and their weights serves all rows, and what a row of the source gives along x serves all rows of the target that need
-// it. Each value of the target is one thread's, so there are no atomics in backward either. This file has strips that
-// read global memory; tile_kernel.cuh takes planes through shared memory.
+// A thread computes a strip of the target, one access wide, from row to row (launch.h). It determines columns and
+// weights once for all rows, and interpolates a row of the source along x once for all rows of the target that use it.
+// Each value of the target is computed by one thread, so backward needs no atomics. The kernels in this file read
+// global memory; tile_kernel.cuh copies planes through shared memory.
 
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/cuda/prefetch.cuh"
@@ -14,7 +14,7 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Calls f(k, n) for each of N values next to each other in K planes.
+// Calls f(k, n) for N adjacent values in each of K planes.
 template <int N, int K, class F>
 __device__ void for_each_value(F f) {
 #pragma unroll
@@ -24,15 +24,16 @@ __device__ void for_each_value(F f) {
   }
 }
 
-// N values next to each other, in each of K planes. In channels_last they are channels (and K is 1), else columns.
+// A strip of N adjacent values in each of K planes. In channels_last the values are channels (and K is 1), else
+// columns.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 struct Strip {
   using A = kit::opmath<T>;
 
-  const T* source[K];  // at row 0, column 0, until it is moved
-  T* target;           // at the first row, then at the next one
+  const T* source[K];  // the current row, column 0
+  T* target;           // the next row to store
   int64_t target_row, target_plane;
-  int planes;  // that there are, of K
+  int planes;  // the number of valid planes, at most K
   Index column, first_row, last_row;
 
   // The target is height x width pixels.
@@ -55,7 +56,7 @@ struct Strip {
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         source[k] = plane;
-        if (k + 1 >= planes) continue;  // past the last plane the last one again, which is not stored
+        if (k + 1 >= planes) continue;  // repeat the last valid plane, which is not stored again
         const bool next_image = ++c == p.channels;
         plane += next_image ? p.strides.n - (p.channels - 1) * p.strides.c : p.strides.c;
         if (next_image) c = 0;
@@ -67,7 +68,7 @@ struct Strip {
     }
   }
 
-  // Pointers that move: of an offset that is added to all addresses the compiler makes longer chains.
+  // Advances the pointers: adding an offset to all addresses would compile to longer dependency chains.
   __device__ void move_source(int64_t distance) {
 #pragma unroll
     for (int k = 0; k < K; ++k) source[k] += distance;
@@ -85,11 +86,11 @@ struct Strip {
   }
 };
 
-// Rows of the source as a strip of the target sees them: interpolated along x.
+// The rows of the source, interpolated along x at the columns of a strip.
 template <int N, int K, class Index, class T>
 struct Interpolated {
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = 1;  // how far ahead of the row that it loads it prefetches
+  static constexpr int rows_ahead = 1;  // the prefetch distance
 
   Tap<A, Index> tap;
   Index lower, upper;  // in elements
@@ -105,7 +106,7 @@ struct Interpolated {
       left[k] = kit::load<N>(source[k] + lower);
       right[k] = kit::load<N>(source[k] + upper);
     }
-    // All threads wait for a row at once, and have little in flight.
+    // All threads wait for a row at the same time and have little in flight, so prefetch.
 #pragma unroll
     for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (lower + ahead));
     for_each_value<N, K>([&](int k, int n) {
@@ -114,29 +115,29 @@ struct Interpolated {
   }
 };
 
-// The strip's rows, from rows that `source` loads.
+// Computes the strip's rows from rows that `source` loads.
 template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
 __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
                              const Axis<A, Index>& y_axis, int64_t step) {
   A above[K][N], below[K][N];
-  Index row = -2;  // of `above`; `below` is the next one
-  Index at = 0;    // where strip.source is
+  Index row = -2;        // the row of `above`; `below` is the next one
+  Index source_row = 0;  // the row of strip.source
   for (Index y = strip.first_row; y < strip.last_row; ++y) {
     const auto tap = y_axis.tap(y);
     if (tap.lower != row) {
       if (tap.lower == row + 1) {
         for_each_value<N, K>([&](int k, int n) { above[k][n] = below[k][n]; });
       } else {
-        strip.move_source((tap.lower - at) * step);
-        at = tap.lower;
+        strip.move_source((tap.lower - source_row) * step);
+        source_row = tap.lower;
         source.load_row(strip.source, 0, above);
       }
       row = tap.lower;
       if (row + 1 < y_axis.in) {
         strip.move_source(step);
-        ++at;
+        ++source_row;
       }
-      source.load_row(strip.source, min(Index{Source::rows_ahead}, y_axis.in - 1 - at) * step, below);
+      source.load_row(strip.source, min(Index{Source::rows_ahead}, y_axis.in - 1 - source_row) * step, below);
     }
     A out[K][N];
     for_each_value<N, K>(
@@ -145,8 +146,8 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
   }
 }
 
-// N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must
-// hold every position, and every offset within a row of the source.
+// N > 1 needs channels_last, 16-byte alignment of source and target, and a multiple of N channels. Index must be able
+// to hold every position and every offset within a row of the source.
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
@@ -162,14 +163,14 @@ template <int N, int K, class Index, class T>
 struct Gathered {
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = 1;
-  static constexpr int together = columns_together;  // that are in flight together, and whose weights are kept
-  static constexpr bool adjacent = K > 1;            // one address for all of them
+  static constexpr int together = columns_together;  // columns in flight at once, whose weights are kept
+  static constexpr bool adjacent = K > 1;            // whether they share one address
 
   const Axis<A, Index>& x_axis;
-  Index column, step, begin;  // the first of those columns
+  Index column, step, begin;  // begin: the first column in flight
   Range<Index> columns;
   Index offset[together];
-  A weight[together];  // 0 where a column does not count
+  A weight[together];  // 0 for columns that do not contribute
 
   __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step)
       : x_axis(x_axis), column(column), step(static_cast<Index>(step)), columns(x_axis.outputs_of(column)) {
@@ -194,7 +195,7 @@ struct Gathered {
 #pragma unroll
       for (int j = 0; j < together; ++j) grad[j][k] = kit::load<N>(source[k] + offset[j] + (adjacent ? j : 0));
     }
-    if constexpr (K == 1) {  // else K planes are in flight
+    if constexpr (K == 1) {  // with more planes, enough is in flight
       kit::prefetch(source[0] + (offset[0] + ahead));
       kit::prefetch(source[0] + (offset[1] + ahead));
     }
@@ -204,23 +205,23 @@ struct Gathered {
       for_each_value<N, K>([&](int k, int n) { sum[k][n] += weight[j] * kit::widen<A>(grad[j][k], n); });
     }
     for (Index x = begin + together; x < columns.last; ++x) {
-      const A by_column = x_axis.tap(x).weight(column);
+      const A column_weight = x_axis.tap(x).weight(column);
 #pragma unroll
       for (int k = 0; k < K; ++k) grad[0][k] = kit::load<N>(source[k] + x * step);
-      for_each_value<N, K>([&](int k, int n) { sum[k][n] += by_column * kit::widen<A>(grad[0][k], n); });
+      for_each_value<N, K>([&](int k, int n) { sum[k][n] += column_weight * kit::widen<A>(grad[0][k], n); });
     }
   }
 };
 
-// The strip's rows of the input's gradient, from rows of the output's that `source` loads.
+// Computes the strip's rows of the input's gradient from rows of the output's gradient, which `source` loads.
 template <int N, int K, bool ChannelsLast, class Index, class T, class Source, class A>
 __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const Source& source,
                               const Axis<A, Index>& y_axis, int64_t step) {
   const Index end = y_axis.outputs_of(strip.last_row - 1).last;
   A sum[K][N], next[K][N];
   for_each_value<N, K>([&](int k, int n) { sum[k][n] = next[k][n] = sum_start<A>(1); });
-  Index row = strip.first_row - 1;  // of `sum`; `next` is of the one after it
-  Index last_read = -1;             // by the rows of the source so far
+  Index row = strip.first_row - 1;  // the row of `sum`; `next` is the sum of the next row
+  Index last_read = -1;             // the last row to which source rows have contributed so far
   Index y = y_axis.outputs_of(strip.first_row).first;
   strip.move_source(y * step);
   for (;; ++y, strip.move_source(step)) {
@@ -237,11 +238,11 @@ __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const 
     }
     if (y >= end) break;
     last_read = tap.upper;
-    A of_row[K][N];
-    source.load_row(strip.source, min(Index{Source::rows_ahead}, end - 1 - y) * step, of_row);
+    A row_sum[K][N];
+    source.load_row(strip.source, min(Index{Source::rows_ahead}, end - 1 - y) * step, row_sum);
     for_each_value<N, K>([&](int k, int n) {
-      sum[k][n] += tap.lower_weight * of_row[k][n];
-      if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
+      sum[k][n] += tap.lower_weight * row_sum[k][n];
+      if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * row_sum[k][n];
     });
   }
 }

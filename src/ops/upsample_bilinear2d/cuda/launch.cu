@@ -12,15 +12,15 @@
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
 
-// Whether int holds every position, with room for a few steps more, and every offset within a row of the source.
+// Whether int can hold every position, plus a few steps, and every offset within a row of the source.
 template <class T>
 bool fits_int32(const Params<T>& p) {
-  constexpr int64_t most = 1 << 30;
+  constexpr int64_t limit = 1 << 30;
   const int64_t longest = std::max({p.y.in, p.y.out, p.x.in, p.x.out});
-  return longest <= most && p.strides.w <= most / longest;
+  return longest <= limit && p.strides.w <= limit / longest;
 }
 
-// Calls f.operator()<N, K, ChannelsLast, Index>(launch). planes: whether the kernel can take several.
+// Calls f.operator()<N, K, ChannelsLast, Index>(launch). planes: whether a thread may compute several planes.
 template <class T, class F>
 void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes, F f) {
   const bool narrow = fits_int32(p);
@@ -39,13 +39,13 @@ void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes,
                     : f.template operator()<1, 1, false, int>(launch);
 }
 
-// Whether rows of the source can be read N values at a time, and end with such an access.
+// Whether rows of the source can be read N values at a time, up to their end.
 template <int N, class T>
 bool has_packs(const Params<T>& p, int64_t source_width) {
   return kit::is_aligned(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}, N * sizeof(T));
 }
 
-// Where planes can go through shared memory.
+// The tiles, if planes can go through shared memory.
 template <class T>
 std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the target is laid over a grid: a pure function of the sizes and of what the memory allows.
+// The mapping of the target to a grid: a pure function of sizes and alignment.
 
 #include <algorithm>
 #include <bit>
@@ -15,28 +15,27 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// Planes that a thread computes, where they are not channels_last: what it takes to find a row serves all of them. With
-// more, registers run out.
+// Planes per thread in NCHW, so that the work of finding a row is shared. With more planes, registers run out.
 constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 8 ? 8 : 4; }
 
-// Columns of the output's gradient that a thread reads at once.
+// The columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
 
-// The target in parts, each some rows of a strip, for a thread. A strip is one access wide: columns of a plane, or, in
-// channels_last, channels of a column.
+// The partition of the target. A thread computes a part, which is a segment of rows of a strip. A strip is one access
+// wide: columns of a plane or, in channels_last, channels of a column.
 struct Parts {
   int64_t count;
-  kit::Divisor strips;    // of a row
-  kit::Divisor segments;  // of a strip
+  kit::Divisor strips;    // per row
+  kit::Divisor segments;  // per strip
   int64_t segment_rows;   // the last segment may have fewer
-  kit::Divisor channels;  // planes of an image; in channels_last strips of a column
+  kit::Divisor channels;  // planes per image; in channels_last, strips per column
 
   struct Part {
-    int64_t image;  // or, but in channels_last, group of planes
+    int64_t image;  // in NCHW, the group of planes
     int64_t row, strip;
   };
 
-  // Neighbours lie next to each other in a row.
+  // Consecutive parts are adjacent in a row.
   CPPCUDA_HOST_DEVICE Part operator[](int64_t index) const {
     const auto [rest, strip] = strips.divide(index);
     const auto [image, segment] = segments.divide(rest);
@@ -48,7 +47,7 @@ struct ImageLaunch {
   kit::LaunchShape shape;
   Parts parts;
   int width;   // values per access
-  int planes;  // that a thread computes
+  int planes;  // per thread
 };
 
 struct ImageSizes {
@@ -58,11 +57,10 @@ struct ImageSizes {
 // Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
 constexpr int64_t max_rows = 64;
 
-// packs: whether channels, if they are last, may be read and written in accesses of 16 bytes. planes: whether a thread
-// may compute several.
+// packs: whether channels_last images may use 16-byte accesses. planes: whether a thread may compute several planes.
 inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                                 bool planes) {
-  // Half of what a large device holds.
+  // Half of the threads that a large GPU holds.
   constexpr int64_t min_parts = 1 << 17;
   const int64_t wide = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % wide == 0 ? wide : 1;
@@ -82,9 +80,9 @@ inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes,
 
 constexpr int tile_threads = 128;
 
-// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are
-// 16 bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward,
-// which reads more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
+// In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses a patch has
+// 16 / sizeof(A) columns and planes; larger patches would spill. Otherwise forward writes pairs of columns; backward,
+// which reads more than it writes, computes single columns of as many planes as fit in 16 bytes of shared memory.
 template <class A>
 inline constexpr int tile_columns = 16 / sizeof(A);
 
@@ -93,7 +91,8 @@ constexpr int tile_planes(int columns, int64_t element_bytes) {
   return columns > 1 ? tile_columns<A> : static_cast<int>(16 / element_bytes);
 }
 
-// The columns of the input that columns of the output read, and the reverse.
+// The columns of the input that columns of the output read, and the columns of the output that read columns of the
+// input.
 template <class A>
 CPPCUDA_HOST_DEVICE Range<int> inputs_of(const Axis<A, int>& x, const Range<int>& outputs) {
   return {x.tap(outputs.first).lower, x.tap(outputs.last - 1).upper + 1};
@@ -103,19 +102,20 @@ CPPCUDA_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int
   return {x.outputs_of(inputs.first).first, x.outputs_of(inputs.last - 1).last};
 }
 
-// The same range, extended to whole packs.
+// The same range, extended to whole vectors.
 CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
   return {columns.first / pack * pack, kit::round_up(columns.last, pack)};
 }
 
-// XOR swizzle: the place of column x of a row in shared memory. Columns a multiple of 128 bytes apart would hit the
+// XOR swizzle: the index of column x of a row in shared memory. Columns a multiple of 128 bytes apart would be in the
 // same bank, so each block of 128 bytes is permuted by its index.
 struct Banks {
   int shift, mask;
   CPPCUDA_HOST_DEVICE int operator()(int x) const { return x ^ (x >> shift & mask); }
 };
 
-// step: the distance of the columns that neighbouring threads read at once. pack: the columns that they write at once.
+// step: the distance between the columns that adjacent threads read. pack: the number of columns that they write at
+// once.
 inline Banks banks_of(int step, int pack, int column_bytes) {
   const int block = 128 / column_bytes, power = std::max(step & -step, pack);
   const auto log2 = [](int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; };
@@ -125,15 +125,15 @@ inline Banks banks_of(int step, int pack, int column_bytes) {
 // A block computes a tile: some rows of some strips of some groups of planes.
 struct Tiles {
   kit::LaunchShape shape;
-  Parts parts;  // the tiles: of blocks of groups, for images, and of blocks of strips, for strips
+  Parts parts;  // the tiles, which combine several groups of planes and several strips
   int64_t all_groups;
-  int all_strips;      // of a row
-  int width;           // columns of a strip
-  bool packs;          // whether the source is read in packs
-  int groups, strips;  // of a tile
+  int all_strips;      // per row
+  int width;           // columns per strip
+  bool packs;          // whether the source is read in vectors
+  int groups, strips;  // per tile
   int pitch;           // of a group's row in shared memory, in columns
-  Banks banks;         // where these are
-  int together;        // columns of the source whose place and weight a thread keeps, for each of its own, in backward
+  Banks banks;         // the swizzle of these columns
+  int together;        // in backward, source columns whose addresses and weights a thread keeps for each of its columns
 
   // A thread's part. Threads past the end get the last part, and do not store it.
   struct Place {
@@ -153,33 +153,33 @@ struct Tiles {
   }
 };
 
-// Whether every column of the output is inside the input. A scale that was given can lead outside.
+// Whether every column of the output is inside the input. With a given scale it may be outside.
 template <class A>
 bool ends_inside(const Axis<A>& x) {
   return x.source(x.out - 1) < static_cast<A>(x.in);
 }
 
-// Whether at most columns_together columns of the output read a column of the input: they are half a column apart or
-// more.
+// Whether at most columns_together columns of the output read a column of the input, because they are at least half a
+// column apart.
 template <class A>
 bool has_few_readers(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
-// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns
-// nothing if a tile would be too small or too wide, or if there would be too few tiles.
+// packs: whether rows of the source can be read in 16-byte accesses. The target must be aligned to 16 bytes. Returns
+// nothing if tiles would be too small, too wide or too few.
 template <class A>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
                                  bool backward) {
   // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
-  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp
-  // writes to at most two places of each plane. None of them was measured.
+  // GPU; the width up to which float32 resolves positions to a sixteenth; the number of vectors with which a warp
+  // writes to at most two places in each plane. None of them was measured.
   constexpr int64_t max_bytes = 20 << 10, min_tiles = 1 << 9, max_columns = 1 << 20, min_packs = 16;
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
-  // Columns of the source, and how many of them go to one of the target.
+  // The width of the source, and the number of source columns per target column.
   const int64_t source_width = backward ? x.out : x.in;
   const double ratio = backward ? 1 / static_cast<double>(x.scale) : static_cast<double>(x.scale);
-  // Forward would read columns that nothing needs, backward sum more of them than it reads.
+  // With larger ratios forward would read unneeded columns, and backward would sum more columns than it reads.
   if (ratio > (backward ? 16 : 2)) return std::nullopt;
   const bool few_columns = !backward || has_few_readers(x);
   packs = packs && few_columns && target.width % tile_columns<A> == 0 && target.width >= min_packs * tile_columns<A>;
@@ -190,17 +190,17 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const int64_t all_strips = target.width / width, all_groups = kit::ceil_div(all_planes, int64_t{planes});
   const int64_t column_bytes = planes * element_bytes;
   const auto pitch_of = [&](int64_t strips) {
-    // With a column on both sides, what rounding may add, and whole packs at both ends.
+    // Includes a column on both sides, the effect of rounding, and whole vectors at both ends.
     const double columns =
         static_cast<double>(strips * width + 1) * ratio + static_cast<double>(4 + 32 / element_bytes);
-    const int most = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
-    // Half a block more, for two groups in one access.
+    const int max_columns = static_cast<int>(std::min(columns, static_cast<double>(source_width)));
+    // Half a block of padding, for accesses that read two groups.
     const int block = 128 / static_cast<int>(column_bytes);
-    return kit::round_up(most, block) + block / 2;
+    return kit::round_up(max_columns, block) + block / 2;
   };
   int64_t max_strips = tile_threads;
   while (pitch_of(std::min(max_strips, all_strips)) * column_bytes > max_bytes) max_strips /= 2;
-  // A multiple of the threads whose packs shared memory gives together: they then are of one group.
+  // A multiple of the threads that one shared memory access serves, so that these are in one group.
   const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, max_strips)), int64_t{8});
   const int64_t row_tiles = kit::ceil_div(all_strips, strips);
   const int pitch = pitch_of(strips);

@@ -1,20 +1,19 @@
 #pragma once
 
-// Planes through shared memory. A block takes a tile: strips next to each other of several planes, the same rows of
-// each. Its threads read a row of the source together, in packs of N. So a value is read from global memory once, and
-// to find it takes no arithmetic on 64-bit addresses, of which a strip that reads global memory has more to do than
-// with values.
+// Kernels that copy planes through shared memory. A block computes a tile: the same rows of adjacent strips of several
+// planes. Its threads read a row of the source together, in vectors of N. So each value is read from global memory
+// once, without the 64-bit address arithmetic that would take longer than the arithmetic on values.
 
 #include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "ops/upsample_bilinear2d/cuda/kernel.cuh"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// The row of the source that a tile needs next; what K planes have in one column lies next to each other. All threads
-// of a block call load() together.
+// The row of the source that a tile needs next. The values of K planes in one column are contiguous. All threads of a
+// block call load() together.
 template <int N, int K, class T>
 struct TileRow {
-  static constexpr int rows_ahead = 2;  // a block makes a step in less time than memory takes
+  static constexpr int rows_ahead = 2;  // a step takes less time than a load
   using Column = kit::Pack<T, K>;
 
   Column* columns;  // of the thread's planes
@@ -34,13 +33,13 @@ struct TileRow {
 
   // source: at the window's first column. ahead: the offset of a row that is needed later.
   __device__ void load(const T* const (&source)[K], int64_t ahead) const {
-    // A row may start within a line: then its end is in one more.
+    // A row that starts within a line ends in one more line.
     constexpr int line = 128 / sizeof(T);
     for (int x = strip * line; window_size > 0 && x < window_size + line - 1; x += strips * line) {
 #pragma unroll
       for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
-    __syncthreads();  // all have used the row before
+    __syncthreads();  // all threads have used the previous row
     for (int x = strip * N; x < window_size; x += strips * N) {
       kit::Pack<T, N> values[K];
 #pragma unroll
@@ -57,7 +56,7 @@ struct TileRow {
   }
 };
 
-// As Interpolated, of C columns.
+// Like Interpolated, for C columns.
 template <int N, int C, int K, class T>
 struct TileInterpolated {
   using Row = TileRow<N, K, T>;
@@ -92,7 +91,7 @@ struct TileInterpolated {
   }
 };
 
-// As Gathered, of C columns.
+// Like Gathered, for C columns.
 template <int N, int C, int K, class T>
 struct TileGathered {
   using Row = TileRow<N, K, T>;
@@ -103,8 +102,8 @@ struct TileGathered {
   Row row;
   const Axis<A, int>& x_axis;
   int column, together;
-  Range<int> rest[C];  // what is not among those together
-  const typename Row::Column* at[C][max_together];
+  Range<int> rest[C];  // the source columns whose addresses are not kept
+  const typename Row::Column* columns[C][max_together];
   A weight[C][max_together];
 
   // zero: a column of -0, the placeholder for columns that are not read. Its weight is 0, so it adds -0.
@@ -119,7 +118,7 @@ struct TileGathered {
       for (int j = 0; j < max_together; ++j) {
         const int x = outputs.first + j;
         const bool counts = x < outputs.last;
-        at[n][j] = counts ? row[x] : zero;
+        columns[n][j] = counts ? row[x] : zero;
         weight[n][j] = counts ? x_axis.tap(x).weight(column + n) : A(0);
       }
     }
@@ -127,19 +126,19 @@ struct TileGathered {
 
   __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][C]) const {
     row.load(source, ahead);
-    // The first weight of a column that is read is not 0.
+    // The first weight of a column that has readers is not 0.
     for_each_value<C, K>([&](int k, int n) { sum[k][n] = sum_start<A>(weight[n][0] != A(0)); });
 #pragma unroll
     for (int n = 0; n < C; ++n) {
-      const auto add = [&](A by, const typename Row::Column grad) {
+      const auto add = [&](A factor, const typename Row::Column grad) {
 #pragma unroll
-        for (int k = 0; k < K; ++k) sum[k][n] += by * kit::widen<A>(grad, k);
+        for (int k = 0; k < K; ++k) sum[k][n] += factor * kit::widen<A>(grad, k);
       };
 #pragma unroll
       for (int begin = 0; begin < max_together; begin += columns_together) {
         if (begin >= together) break;
 #pragma unroll
-        for (int j = begin; j < begin + columns_together; ++j) add(weight[n][j], *at[n][j]);
+        for (int j = begin; j < begin + columns_together; ++j) add(weight[n][j], *columns[n][j]);
       }
       if constexpr (C == 1) {
         for (int x = rest[n].first; x < rest[n].last; ++x) add(x_axis.tap(x).weight(column + n), *row[x]);
@@ -148,7 +147,7 @@ struct TileGathered {
   }
 };
 
-// Calls f(strip, row) for each tile of the block. window(columns): what columns of the target need of the source's.
+// Calls f(strip, row) for each tile of the block. window(columns) returns the source columns for columns of the target.
 template <int N, int C, int K, class T, class Window, class F>
 __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height, int width, Window window, F f) {
   const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
@@ -163,7 +162,8 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
   }
 }
 
-// Both need columns of the source next to each other, rows of it in packs of N, and rows of the target in packs of C.
+// Both kernels need adjacent columns of the source, whose rows consist of vectors of N, and rows of the target that
+// consist of vectors of C.
 template <int N, int C, class T>
 __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
