@@ -137,7 +137,7 @@ TEST(Shape, ChecksWhatIsDeclared) {
   EXPECT_EQ(cell_error(grad, x, state), "no error");
   EXPECT_EQ(cell_error(grad, x, state, {true}), "cell: output_mask must have 2 entries, got 1");
   EXPECT_EQ(cell_error({}, x, state, {true, false}), "no error");
-  EXPECT_EQ(cell_error({}, x, state), "cell: grad must be a Tensor when the gradient of state is asked for, got None");
+  EXPECT_EQ(cell_error({}, x, state), "cell: grad must be a Tensor if the gradient of state is requested, got None");
   EXPECT_EQ(cell_error(grad.to(at::kInt), x.to(at::kInt), state),
             "cell: grad must be of dtype float64, float32, float16 or bfloat16, got int32");
   EXPECT_EQ(cell_error(grad, x.to(at::kMeta), state), "cell: state must be on meta, the device of x, got cpu");

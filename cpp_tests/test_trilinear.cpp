@@ -359,7 +359,7 @@ TEST(Trilinear, BackwardRefusesAMaskOfAnotherLength) {
   EXPECT_EQ(error_of([&] {
               Backward::call(at::ones({4, 5}, at::kDouble), std::nullopt, s.points, c10::List<bool>({true, true}));
             }),
-            "_trilinear_backward: feats must be a Tensor when the gradient of points is asked for, got None");
+            "_trilinear_backward: feats must be a Tensor if the gradient of points is requested, got None");
 }
 
 using cppcuda::kit::threads_per_block;

@@ -29,7 +29,7 @@ MUTATIONS = [
         "include/cppcuda/kit/autograd.h",
         """\
     set_forward_gradients(inputs, outputs, args...);
-    // After its forward gradient is set: else forward over reverse loses a term.
+    // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
     if (node) node->save_outputs(outputs);
 """,
         """\
@@ -132,7 +132,7 @@ MUTATIONS = [
         "pytest test_elementwise.py test_memory_that_is_not_aligned_to_its_elements",
     ),
     Mutation(
-        "kit.strided_loop_reads_its_first_piece_again",
+        "kit.strided_loop_reads_its_first_block_again",
         "include/cppcuda/kit/elementwise/cpu_loop.h",
         "data[input + 1] + begin * step;",
         "data[input + 1];",
@@ -234,7 +234,7 @@ MUTATIONS = [
     Mutation(
         "trilinear.warp_barrier_is_missing",
         "src/ops/trilinear/cuda/row_kernel.cuh",
-        "    __syncwarp();  // all have used the rows before\n",
+        "    __syncwarp();  // all lanes are done with the previous rows\n",
         "",
         "simt All/CudaTrilinear.AnyNumberOfRows/*",
     ),
@@ -270,15 +270,15 @@ MUTATIONS = [
     Mutation(
         "upsample.placeholders_add_a_positive_zero",
         "src/ops/upsample_bilinear2d/cpu/tables.h",
-        "weights_.resize(most_ * stride_, A(-0.0));",
-        "weights_.resize(most_ * stride_, A(0));",
+        "weights_.resize(max_readers_ * stride_, A(-0.0));",
+        "weights_.resize(max_readers_ * stride_, A(0));",
         "pytest test_upsample_bilinear2d.py test_gradients_keep_the_sign_of_zero",
     ),
     Mutation(
         "upsample.row_of_another_plane",
         "src/ops/upsample_bilinear2d/cpu/launch.cpp",
-        "const int64_t wanted = plane * p_.y.in + y;",
-        "const int64_t wanted = y;",
+        "const int64_t row = plane * p_.y.in + y;",
+        "const int64_t row = y;",
         "pytest test_upsample_bilinear2d.py test_onnxruntime_of_size",
     ),
     Mutation(

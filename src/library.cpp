@@ -1,4 +1,4 @@
-// The parts of the library that belong to no operator.
+// The parts of the library that do not belong to an operator.
 
 #include <cppcuda/cppcuda.h>
 #include <dlfcn.h>
@@ -14,8 +14,8 @@ const char* torch_version() { return CPPCUDA_TORCH_VERSION; }
 
 namespace {
 
-// Which file the ops come from: the process may hold another copy than the one that was asked for. The Python package
-// calls this on import, so it is also where a library of kernels from another build is noticed.
+// The file of the operators: the process may have loaded another copy than the requested one. The Python package calls
+// this on import, so it also detects a library of kernels from another build.
 std::string library_path() {
   kit::check_kernels();
   Dl_info info;

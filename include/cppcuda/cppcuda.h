@@ -1,7 +1,7 @@
 #pragma once
 
-// Every public function of cppcuda. Including this header and linking cppcuda::cppcuda registers
-// the operators (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
+// Every public function of cppcuda. Programs that include this header and link cppcuda::cppcuda have the operators
+// registered (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
 
 #include <cppcuda/export.h>
 #include <cppcuda/ops/lltm_cell.h>
@@ -16,7 +16,7 @@ namespace cppcuda {
 // The torch version that the loaded library was built with.
 CPPCUDA_EXPORT const char* torch_version();
 
-// Names a symbol of the library, so that the linker keeps it in programs that name none themselves.
+// References a symbol of the library, so that the linker keeps the library in programs that reference no other.
 [[gnu::used]] inline const auto keep_library = &torch_version;
 
 }  // namespace cppcuda

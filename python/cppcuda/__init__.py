@@ -18,10 +18,10 @@ __version__ = _build.VERSION
 
 
 def library_path() -> Path:
-    """The shared library that the operators come from.
+    """The path of the shared library with the operators.
 
-    ``torch.ops.load_library(path)`` loads it without this package, ``torch::jit`` and AOTInductor programs in
-    C++ link it or ``dlopen`` it.
+    ``torch.ops.load_library(path)`` loads it without this package; C++ programs that use ``torch::jit`` or AOTInductor
+    link it or ``dlopen`` it.
     """
     return _path
 
@@ -32,7 +32,7 @@ def cmake_prefix_path() -> Path:
 
 
 def config() -> Config:
-    """What the library was built with, and where its files are. ``python -m cppcuda`` prints it."""
+    """The library's build configuration and paths. ``python -m cppcuda`` prints them."""
     return _config.make(library_path(), Path(__file__).parent)
 
 

@@ -1,4 +1,4 @@
-"""``python -m cppcuda``: what the library was built with, and the options for building a C++ program without CMake."""
+"""``python -m cppcuda``: the build configuration, and the options for building a C++ program without CMake."""
 
 import argparse
 import shlex
@@ -12,20 +12,20 @@ _TORCH = Path(torch.__file__).parent
 
 
 def _cflags(c: Config) -> list[str]:
-    # The options of the imported targets in cmake/CppcudaTorch.cmake, as those of _libs are.
-    # -isystem: a program may ask for more warnings than torch's headers are free of.
+    # The same options as the imported targets in cmake/CppcudaTorch.cmake, as in _libs.
+    # -isystem: torch's headers may cause warnings that the program enables.
     torch_include = _TORCH / "include"
-    of_torch = ["-isystem", str(torch_include), "-isystem", str(torch_include / "torch/csrc/api/include")]
-    return ["-std=c++20", f"-I{c.include_path}", *of_torch]
+    torch_flags = ["-isystem", str(torch_include), "-isystem", str(torch_include / "torch/csrc/api/include")]
+    return ["-std=c++20", f"-I{c.include_path}", *torch_flags]
 
 
 def _libs(c: Config) -> list[str]:
     folders = (c.library_path.parent, _TORCH / "lib")
-    of_cuda = [name for name in ("torch_cuda", "c10_cuda") if (_TORCH / f"lib/lib{name}.so").exists()]
-    libraries = ["cppcuda", "torch", "torch_cpu", "c10", *of_cuda]
+    cuda_libraries = [name for name in ("torch_cuda", "c10_cuda") if (_TORCH / f"lib/lib{name}.so").exists()]
+    libraries = ["cppcuda", "torch", "torch_cpu", "c10", *cuda_libraries]
     return [
         *(option for folder in folders for option in (f"-L{folder}", f"-Wl,-rpath,{folder}")),
-        # A program that only runs exported models names no symbol of the library, and still needs it.
+        # A program that only runs exported models references no symbol of the library, but needs it.
         "-Wl,--no-as-needed",
         *(f"-l{name}" for name in libraries),
         "-Wl,--allow-shlib-undefined",
@@ -51,12 +51,12 @@ def _table(c: Config) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m cppcuda",
-        description="Prints what cppcuda was built with and where its files are; "
-        "or, with options, what a C++ program that uses it is compiled and linked with.",
+        description="Prints cppcuda's build configuration and paths, or, with options, the compiler and linker flags "
+        "for a C++ program that uses it.",
         epilog="example: g++ main.cpp $(python -m cppcuda --cflags --libs) -o app",
     )
-    parser.add_argument("--cflags", action="store_true", help="print the options of the compiler")
-    parser.add_argument("--libs", action="store_true", help="print the options of the linker")
+    parser.add_argument("--cflags", action="store_true", help="print the compiler flags")
+    parser.add_argument("--libs", action="store_true", help="print the linker flags")
     given = parser.parse_args()
     c = config()
     options = [*(_cflags(c) if given.cflags else []), *(_libs(c) if given.libs else [])]

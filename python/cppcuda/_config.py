@@ -1,4 +1,4 @@
-"""What the library was built with, and where its files are."""
+"""The library's build configuration and paths."""
 
 import re
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ import cppcuda._build as _build
 
 @dataclass(frozen=True)
 class Config:
-    """What :func:`cppcuda.config` returns.
+    """The result of :func:`cppcuda.config`.
 
     Attributes:
-        version: of cppcuda
-        torch_version: of the torch that the library was built with, such as ``"2.15.0+cu132"``
-        cuda_version: of the CUDA that the kernels were built for, such as ``"13.2"``; None if there are no CUDA kernels
-        cuda_architectures: of these kernels, by the names of :func:`torch.cuda.get_arch_list`: ``sm_90`` is machine
-            code, ``compute_120`` is PTX, which runs on later GPUs too
-        cpu_instruction_sets: that the CPU kernels were compiled for, such as ``("base", "avx2", "avx512")``
-        cpu_instruction_set: the one of them that runs in this process, which follows torch's choice
+        version: the version of cppcuda
+        torch_version: the version of torch that the library was built with, such as ``"2.15.0+cu132"``
+        cuda_version: the CUDA version of the kernels, such as ``"13.2"``; None if there are no CUDA kernels
+        cuda_architectures: the architectures of the CUDA kernels, with the names of :func:`torch.cuda.get_arch_list`:
+            ``sm_90`` is machine code, ``compute_120`` is PTX, which runs on later GPUs too
+        cpu_instruction_sets: the instruction sets of the CPU kernels, such as ``("base", "avx2", "avx512")``
+        cpu_instruction_set: the instruction set that this process uses, which follows torch's choice
             (``torch.backends.cpu.get_cpu_capability()``, the environment variable ``ATEN_CPU_CAPABILITY``)
         library_path: the shared library; see :func:`cppcuda.library_path`
         include_path: the folder of the C++ headers, for ``#include <cppcuda/cppcuda.h>``
@@ -39,13 +39,13 @@ class Config:
 
 
 def torch_names(architectures: str) -> tuple[str, ...]:
-    """CMake's list of architectures by torch's names: "80-real;90" is sm_80, sm_90 and compute_90."""
+    """CMake's list of architectures with torch's names: "80-real;90" is sm_80, sm_90 and compute_90."""
     names = []
     for entry in architectures.split(";"):
         found = re.fullmatch(r"(\d+[af]?)(-real|-virtual)?", entry)
         number, kind = found.groups() if found else (None, None)
         if number is None:
-            names.append(entry)  # a word of CMake's, such as "native"
+            names.append(entry)  # a keyword of CMake, such as "native"
         if number and kind != "-virtual":
             names.append(f"sm_{number}")
         if number and kind != "-real":

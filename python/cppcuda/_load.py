@@ -10,18 +10,18 @@ import cppcuda._build as _build
 _PACKAGED = Path(__file__).parent / "lib" / "libcppcuda.so"
 
 _REBUILD = (
-    "Build cppcuda again with the torch that you run: "
+    "Rebuild cppcuda with the installed torch: "
     "pip install --no-build-isolation --force-reinstall --no-deps <path to the cppcuda source>"
 )
 
 
 def _release(version: str) -> str:
-    """The part of a torch version that decides about the C++ interface: "2.15" of "2.15.0+cu132"."""
+    """The part of a torch version that determines its C++ ABI: "2.15" for "2.15.0+cu132"."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def _check_torch() -> None:
-    """Raises ImportError for another torch than the one built with, which would fail on undefined symbols."""
+    """Raises ImportError if torch is not the one built with; loading would fail with undefined symbols."""
     if _release(torch.__version__) != _release(_build.TORCH_VERSION):
         raise ImportError(
             f"cppcuda {_build.VERSION} was built with torch {_build.TORCH_VERSION}, "
@@ -30,7 +30,7 @@ def _check_torch() -> None:
 
 
 def load() -> Path:
-    """Registers the ops and returns the library they come from."""
+    """Registers the ops and returns the path of their library."""
     registered = torch._C._dispatch_has_kernel("cppcuda::trilinear")
     if not registered:
         _check_torch()
@@ -39,12 +39,12 @@ def load() -> Path:
         torch.ops.load_library(_PACKAGED)
     try:
         path = Path(torch.ops.cppcuda._library_path())
-    except RuntimeError as error:  # the kernels are those of another build
+    except RuntimeError as error:  # the kernels come from another build
         raise ImportError(str(error).splitlines()[0]) from None
     if registered and not (_PACKAGED.is_file() and path.samefile(_PACKAGED)):
         # A second copy in one process would abort: an operator is registered only once.
         warnings.warn(
-            f"cppcuda: using {path}, which was loaded before; the package's own {_PACKAGED} is not loaded",
+            f"cppcuda: using {path}, which was loaded first; the package's own {_PACKAGED} is not loaded",
             stacklevel=3,
         )
     return path

@@ -26,18 +26,18 @@ def register_sharding(namespace: str = "cppcuda") -> None:
     along the batch. An output without such a dim is a sum over it, and ``Partial``: the gradient for ``points`` where
     features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
 
-    Inputs that are sharded otherwise, or ``Partial``, are redistributed first; DTensor refuses that in operators that
-    write to their input. It takes no operator that writes to ``out`` and returns nothing. Gradients of gradients
-    are formulas of torch's own operators, of which DTensor in torch 2.11 takes some wrongly, and in 2.15 none that is
-    used here. Where ``torch.compile`` has sizes that vary, ``upsample_bilinear2d`` takes ``size``: it fails there on
-    sizes of DTensors that went through a float, as those by ``scale_factor`` do.
+    Inputs with other placements are redistributed first; DTensor refuses this for operators that write to their input.
+    DTensor does not support operators that write to ``out`` and return nothing. Gradients of gradients use torch's own
+    operators; DTensor in torch 2.11 shards some of them wrongly, in 2.15 none of those used here. With dynamic sizes in
+    ``torch.compile``, pass ``size`` to ``upsample_bilinear2d``: ``torch.compile`` fails on sizes of DTensors that were
+    computed through a float, as those from ``scale_factor`` are.
     """
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
 
     propagator = DTensor._op_dispatcher.sharding_propagator
-    # Not by torch.distributed.tensor.experimental.register_sharding: DTensor then remembers what it decided by the
-    # tensors and ints of a call alone, not by output_size and output_mask. Here by all arguments, from number 0 on.
+    # torch.distributed.tensor.experimental.register_sharding would cache decisions by the tensors and ints of a call
+    # only, not by output_size and output_mask. Here the cache key has all arguments, from number 0 on.
     by_all_arguments = RuntimeSchemaInfo(0, needs_pytree=True)
     ops = getattr(torch.ops, namespace)
     rules = ops._sharding_rule
@@ -51,7 +51,7 @@ def register_sharding(namespace: str = "cppcuda") -> None:
 
 
 def _strategy(dims: str, independent: str, call: Any) -> Any:
-    """The ways to shard a call, from which DTensor chooses; ``call`` is its description, an ``OpSchema``."""
+    """The shardings of a call among which DTensor chooses; ``call`` is an ``OpSchema``."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 

@@ -1,4 +1,4 @@
-"""What the operators cost, for :class:`torch.utils.flop_counter.FlopCounterMode`.
+"""The FLOPs of the operators, for :class:`torch.utils.flop_counter.FlopCounterMode`.
 
 .. code-block:: python
 
@@ -18,8 +18,8 @@ Shape = Sequence[int]
 
 
 def custom_mapping() -> dict[Any, Callable[..., int]]:
-    """Formulas of shapes, by operator. As torch's own they count matrix products alone, two operations for each
-    multiplication and addition: those of ``lltm_cell``, as the other operators have none.
+    """The FLOP formulas by operator. Like torch's own they count only matrix products, two operations for each
+    multiplication and addition. Only ``lltm_cell`` has matrix products.
     """
     # input [..., B, I], weight [..., 3S, S + I], hx, cx [..., B, S], gates [..., B, 3S]
 
@@ -31,18 +31,18 @@ def custom_mapping() -> dict[Any, Callable[..., int]]:
         grad_cy: Shape | None,
         grad_gates: Shape | None,
         gates: Shape,
-        input: Shape,  # None if the gradient of weight is not asked for
-        weight: Shape,  # None if those of input and hx are not
+        input: Shape,  # None if the gradient of weight is not requested
+        weight: Shape,  # None if the gradients of input and hx are not requested
         hx: Shape | None,
         cx: Shape,
         output_mask: Sequence[bool],
         **kwargs: object,
     ) -> int:
-        of_input, of_weight, _, of_hx, _ = output_mask
-        columns = of_hx * cx[-1]
-        if of_input:
+        needs_input, needs_weight, _, needs_hx, _ = output_mask
+        columns = needs_hx * cx[-1]
+        if needs_input:
             columns += weight[-1] - cx[-1]
-        if of_weight:
+        if needs_weight:
             columns += input[-1] + cx[-1]
         return 2 * math.prod(gates) * columns
 

@@ -1,4 +1,4 @@
-"""The operators as functions. Each calls the operator itself, so scripts, graphs and exported files hold no Python."""
+"""The operators as functions. They call the registered operators, so exported files need no Python."""
 
 import math
 import operator
@@ -10,13 +10,13 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
 
-# `out` is no keyword-only argument, as in torch: TorchScript takes none with a default.
-# TorchScript knows the types and leaves out what stands under `if not isinstance(...)`. In eager mode the check takes
-# about 15 ns.
+# Unlike torch's, `out` is not keyword-only, because TorchScript does not support keyword-only arguments with a default.
+# TorchScript knows the types and drops the code under `if not isinstance(...)`. In eager mode the check takes about
+# 15 ns.
 
 
 def _check_tensors(op: str, **arguments: Any) -> None:
-    """Raises TypeError for an argument that is neither a tensor nor stands for one, as those of torch.fx do."""
+    """Raises TypeError for an argument that is neither a tensor nor a stand-in for one, such as a proxy of torch.fx."""
     for name, argument in arguments.items():
         if not isinstance(argument, Tensor) and not has_torch_function_unary(argument):
             raise TypeError(f"{op}: {name} must be a Tensor, got {type(argument).__name__}")
@@ -30,23 +30,24 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
 
     Args:
         input: any shape, of dtype float64, float32, float16 or bfloat16, with any strides.
-        out: for inference loops that may not allocate: a tensor of the same shape, dtype and device, with any
-            strides, that the result is written to. It may be ``input``, but not overlap it otherwise. Such a call
-            takes part in no gradient; one that would lose a gradient is an error.
+        out: the tensor for the result, for inference loops that must not allocate, with the shape, dtype and device
+            of ``input`` and any strides. It may be ``input`` itself, but must not overlap it otherwise. The call is not
+            differentiable, and raises an error if autograd would lose a gradient.
 
     Returns:
-        The shape and dtype of ``input``; ``out`` if that is given. A dense input of any layout (channels_last,
-        permuted) is processed in memory order, and its strides are kept. Computed in float32 for 16-bit input.
+        ``out`` if it is given, otherwise a new tensor with the shape and dtype of ``input``. A dense input of any
+        layout (channels_last, permuted) is processed in memory order, and its strides are kept. 16-bit input is
+        computed in float32.
 
-    The gradient is :math:`\text{grad} \cdot \text{out} (1 - \text{out})`: it reads the output alone, so that the
-    input is not kept alive. Differentiable again, any number of times, in reverse and forward mode.
+    The gradient is :math:`\text{grad} \cdot \text{out} (1 - \text{out})`. It reads only the output, so
+    the input is not kept alive. The operator is differentiable any number of times, in reverse and forward mode.
 
-    NaN and infinities go through as in :func:`torch.sigmoid`. Autocast leaves the dtype as it is.
+    NaN and infinities give the same results as in :func:`torch.sigmoid`. Autocast does not change the dtype.
 
     Raises:
-        TypeError: for an argument that is no tensor.
-        RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
-            overlaps ``input``, or a call that would lose a gradient.
+        TypeError: if an argument is not a tensor.
+        RuntimeError: for other dtypes or layouts; if ``out`` has another shape, dtype or device, or overlaps ``input``;
+            if the call would lose a gradient.
     """
     if not isinstance(input, Tensor):
         _check_tensors("sigmoid", input=input)
@@ -56,13 +57,13 @@ def sigmoid(input: Tensor, out: Tensor | None = None) -> Tensor:
         _check_tensors("sigmoid", out=out)
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         torch.ops.cppcuda.sigmoid(input, out=out)
-    else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
+    else:  # Name the overload: resolution would try `default` first, which takes longer than a small tensor.
         torch.ops.cppcuda.sigmoid.out(input, out=out)
     return out
 
 
 def sigmoid_(input: Tensor) -> Tensor:
-    """:func:`sigmoid` in place, for inference: a call that would lose a gradient is an error."""
+    """:func:`sigmoid` in place, for inference. Raises an error if autograd would lose a gradient."""
     if not isinstance(input, Tensor):
         _check_tensors("sigmoid_", input=input)
     torch.ops.cppcuda.sigmoid_(input)
@@ -77,24 +78,25 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
 
     Args:
         input: any shape, of dtype float64, float32, float16 or bfloat16, with any strides.
-        out: for inference loops that may not allocate: a tensor of the same shape, dtype and device, with any
-            strides, that the result is written to. It may be ``input``, but not overlap it otherwise. Such a call
-            takes part in no gradient; one that would lose a gradient is an error.
+        out: the tensor for the result, for inference loops that must not allocate, with the shape, dtype and device
+            of ``input`` and any strides. It may be ``input`` itself, but must not overlap it otherwise. The call is not
+            differentiable, and raises an error if autograd would lose a gradient.
 
     Returns:
-        The shape and dtype of ``input``; ``out`` if that is given. A dense input of any layout (channels_last,
-        permuted) is processed in memory order, and its strides are kept. Computed in float32 for 16-bit input.
+        ``out`` if it is given, otherwise a new tensor with the shape and dtype of ``input``. A dense input of any
+        layout (channels_last, permuted) is processed in memory order, and its strides are kept. 16-bit input is
+        computed in float32.
 
     With :math:`k = 1.702, s = \sigma(k \, \text{input})` the gradient is
-    :math:`\text{grad} (s + k \, \text{input} \, s (1 - s))`; only the input is saved for it. Differentiable again, any
-    number of times, in reverse and forward mode.
+    :math:`\text{grad} (s + k \, \text{input} \, s (1 - s))`, which needs only the input. The
+    operator is differentiable any number of times, in reverse and forward mode.
 
-    NaN and infinities go through as in the formula in plain torch. Autocast leaves the dtype as it is.
+    NaN and infinities give the same results as the formula in plain torch. Autocast does not change the dtype.
 
     Raises:
-        TypeError: for an argument that is no tensor.
-        RuntimeError: for other dtypes or layouts; for an ``out`` of another shape, dtype or device, one that
-            overlaps ``input``, or a call that would lose a gradient.
+        TypeError: if an argument is not a tensor.
+        RuntimeError: for other dtypes or layouts; if ``out`` has another shape, dtype or device, or overlaps ``input``;
+            if the call would lose a gradient.
 
     The method is from D. Hendrycks and K. Gimpel, "Gaussian error linear units (GELUs)", 2016, section 2.
     """
@@ -106,13 +108,13 @@ def quick_gelu(input: Tensor, out: Tensor | None = None) -> Tensor:
         _check_tensors("quick_gelu", out=out)
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         torch.ops.cppcuda.quick_gelu(input, out=out)
-    else:  # The call above fails for one overload before it comes to this one, which takes longer than a small tensor.
+    else:  # Name the overload: resolution would try `default` first, which takes longer than a small tensor.
         torch.ops.cppcuda.quick_gelu.out(input, out=out)
     return out
 
 
 def quick_gelu_(input: Tensor) -> Tensor:
-    """:func:`quick_gelu` in place, for inference: a call that would lose a gradient is an error."""
+    """:func:`quick_gelu` in place, for inference. Raises an error if autograd would lose a gradient."""
     if not isinstance(input, Tensor):
         _check_tensors("quick_gelu_", input=input)
     torch.ops.cppcuda.quick_gelu_(input)
@@ -120,45 +122,46 @@ def quick_gelu_(input: Tensor) -> Tensor:
 
 
 def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:
-    r"""One step of an LLTM: a recurrent cell without a forget gate, whose candidate is an elu.
+    r"""One step of an LLTM: a recurrent cell without a forget gate, whose candidate uses elu.
 
-    With :math:`(g_0, g_1, g_2) = [\text{hx}, \text{input}] \, \text{weight}^T + \text{bias}`, in chunks of S columns,
+    With :math:`(g_0, g_1, g_2) = [\text{hx}, \text{input}] \, \text{weight}^T + \text{bias}`, each with S columns,
 
     .. math::
         i = \sigma(g_0), \quad o = \sigma(g_1), \quad c = \operatorname{elu}(g_2), \qquad
         \text{cy} = \text{cx} + c \, i, \quad \text{hy} = \tanh(\text{cy}) \, o
 
     Args:
-        input: ``[B, I]``, of dtype float64, float32, float16 or bfloat16, with any strides, as all arguments.
+        input: ``[B, I]``, of dtype float64, float32, float16 or bfloat16. All arguments may have any strides.
         weight: ``[3S, S + I]``, whose first S columns multiply ``hx``, in the dtype of ``input``.
         bias: ``[3S]``, in the dtype of ``input``.
         hx: ``[B, S]``, in the dtype of ``input``.
-        cx: ``[B, S]``, in the dtype of ``input``, or float32 beside 16 bits: a sum over a whole sequence loses too much
-            in bfloat16.
+        cx: ``[B, S]``, in the dtype of ``input``. It may be float32 if the others have 16 bits, because a sum over a
+            whole sequence loses too much precision in bfloat16.
 
     Returns:
         ``(hy, cy)``, ``[B, S]`` each, contiguous, in the dtypes of ``hx`` and ``cx``. The gates are rounded to the
-        dtype of ``input``, as a linear layer's result is; all else is computed in float32 for 16 bits. The products
-        are torch's own matmul, under its settings (``torch.backends.cuda.matmul``), except those of small cells.
+        dtype of ``input``, like the result of a linear layer; for 16 bits everything else is computed in float32. The
+        matrix products are torch's own matmul, with its settings (``torch.backends.cuda.matmul``), except in small
+        cells.
 
-    A group of such cells, every argument with one more first dim G, is one call too. G, B, I and S may be 0.
+    If every argument has one more dim G in front, one call computes a group of G cells. G, B, I and S may be 0.
 
     Gradients, with :math:`a = \text{grad}_\text{cy} + \text{grad}_\text{hy} \, o \, (1 - \tanh^2 \text{cy})` for
     ``cx``: :math:`d = (a \, c \, i (1 - i), \; \text{grad}_\text{hy} \tanh(\text{cy}) \, o (1 - o), \;
     a \, i \operatorname{elu}'(g_2))` for the gates, :math:`d \, \text{weight}` for ``hx`` and ``input``,
-    :math:`d^T [\text{hx}, \text{input}]` for ``weight`` and the sum of d over rows for ``bias``; differentiable again,
-    any number of times, in reverse and forward mode. The derivative of elu is 1 at 0, as in torch, and no exponential
-    overflows. Kept for them are the gates and ``cx``, ``weight`` for the gradients of ``hx`` and ``input``, and these
-    two for that of ``weight``.
+    :math:`d^T [\text{hx}, \text{input}]` for ``weight`` and the sum of d over rows for ``bias``. The operator is
+    differentiable any number of times, in reverse and forward mode. The derivative of elu is 1 at 0, as in torch, and
+    no exponential overflows. The call saves the gates and ``cx``; also ``weight`` for the gradients of ``hx`` and
+    ``input``, and ``hx`` and ``input`` for the gradient of ``weight``.
 
-    Under autocast ``cx`` and ``cy`` are float32, the rest is of the autocast dtype; float64 is left alone.
+    Under autocast ``cx`` and ``cy`` are float32 and the other tensors have the autocast dtype; float64 is not changed.
 
     Raises:
-        TypeError: for an argument that is no tensor.
-        RuntimeError: for other ranks, sizes, dtypes or layouts, and when the devices differ.
+        TypeError: if an argument is not a tensor.
+        RuntimeError: for other ranks, sizes, dtypes or layouts, or if the devices differ.
 
-    The cell is that of PyTorch's tutorial of C++ extensions (P. Goldsborough, 2018), which introduces it as an LSTM
-    that lacks a forget gate and has an elu for its candidate.
+    The cell comes from PyTorch's tutorial on C++ extensions (P. Goldsborough, 2018), which introduces it as an LSTM
+    without a forget gate and with an elu for the candidate.
     """
     if not (
         isinstance(input, Tensor)
@@ -183,37 +186,38 @@ def trilinear(feats: Tensor, points: Tensor) -> Tensor:
     that is, corner ``c`` of voxel ``n`` is ``feats.view(N, 2, 2, 2, F)[n, i, j, k]``. Outside [-1, 1] the
     interpolant continues, linear in each coordinate.
 
-    Other corner orders need no option: swapping two axes of the corners is swapping two columns of ``points``.
+    Other corner orders need no option: swap two columns of ``points`` to swap two axes of the corners.
 
     Args:
         feats: ``[N, 8, F]``, of dtype float64, float32, float16 or bfloat16, with any strides.
-        points: ``[N, 3]``, coordinates in [-1, 1], with any strides. Of the dtype of ``feats``, or float32 beside
-            16-bit ``feats``: positions lose too much in bfloat16.
+        points: ``[N, 3]``, coordinates in [-1, 1], in the dtype of ``feats``, with any strides. They may be float32 if
+            ``feats`` have 16 bits, because positions lose too much precision in bfloat16.
 
     Returns:
-        ``[N, F]``, contiguous, in the dtype of ``feats``. Sums are taken in float32 for 16-bit ``feats``.
+        ``[N, F]``, contiguous, in the dtype of ``feats``. For 16-bit ``feats`` sums are taken in float32.
 
     A batch ``[B, N, 8, F]`` with ``[B, N, 3]`` gives ``[B, N, F]``. N, B and F may be 0.
 
     Gradients, for :math:`w_c` the weight of corner c: :math:`w_c \, \text{grad}_{nf}` for ``feats``, and
-    :math:`\sum_{cf} \partial_k w_c \, \text{feats}_{ncf} \, \text{grad}_{nf}` for coordinate k of ``points``;
-    differentiable again, any number of times, in reverse and forward mode. The same bits on every run.
+    :math:`\sum_{cf} \partial_k w_c \, \text{feats}_{ncf} \, \text{grad}_{nf}` for coordinate k of ``points``.
+    The operator is differentiable any number of times, in reverse and forward mode. Results have the same bits on every
+    run.
 
     Under autocast ``feats`` keep their dtype and 16-bit ``points`` become float32.
 
     Raises:
-        TypeError: for an argument that is no tensor.
-        RuntimeError: for other ranks, sizes, dtypes or layouts, and when the devices differ.
+        TypeError: if an argument is not a tensor.
+        RuntimeError: for other ranks, sizes, dtypes or layouts, or if the devices differ.
 
-    The method is the trilinear interpolation of textbooks (P. Bourke, "Interpolation methods", 1999), in the
-    product form, whose weights do not cancel near the corners.
+    The method is textbook trilinear interpolation (P. Bourke, "Interpolation methods", 1999) in the product form, whose
+    weights do not suffer from cancellation near the corners.
     """
     if not (isinstance(feats, Tensor) and isinstance(points, Tensor)):
         _check_tensors("trilinear", feats=feats, points=points)
     return torch.ops.cppcuda.trilinear(feats, points)
 
 
-# A trace follows the sizes of its inputs only through functions that it scripts.
+# torch.jit.trace keeps sizes dynamic only in functions that it scripts.
 
 
 @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
@@ -226,7 +230,7 @@ def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Te
     if input.dim() != 4:
         raise RuntimeError(f"upsample_bilinear2d: input must be [N, C, H, W], got {list(input.shape)}")
     height, width = input.size(2) * scale_h, input.size(3) * scale_w
-    # Symbols are not compared: they would be confined to the sizes that pass.
+    # Do not compare symbolic sizes: that would add a guard, which restricts them.
     if torch.jit.is_scripting() or (isinstance(height, float) and not torch.compiler.is_dynamo_compiling()):  # type: ignore[attr-defined]
         if not (height < 2.0**63 and width < 2.0**63):
             raise ValueError(
@@ -236,7 +240,7 @@ def _upsample_by(input: Tensor, scale_h: float, scale_w: float, mode: str) -> Te
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         size = [int(height), int(width)]
     else:
-        size = [math.trunc(height), math.trunc(width)]  # torch.export can save this one
+        size = [math.trunc(height), math.trunc(width)]  # torch.export can save math.trunc
     return torch.ops.cppcuda.upsample_bilinear2d(input, size, mode, scale_h, scale_w)
 
 
@@ -246,54 +250,55 @@ def upsample_bilinear2d(
     scale_factor: float | tuple[float, float] | list[float] | None = None,
     coordinate_transformation_mode: str = "half_pixel",
 ) -> Tensor:
-    r"""Images resized with bilinear interpolation, on the pixel grid of the framework a network is deployed with.
+    r"""Resizes images with bilinear interpolation, on the pixel grid of the framework a network is deployed with.
 
     .. math::
         \text{out}_{nc,o_y,o_x} = \sum_{i_y,i_x} \max(0, 1 - |y - i_y|) \, \max(0, 1 - |x - i_x|) \,
         \text{input}_{nc,i_y,i_x}
 
-    where :math:`y` is the position of row :math:`o_y` in the input, from 0 to H - 1 (positions beyond count as on the
-    border), and :math:`x` likewise of a column. With :math:`s = H / H_\text{out}`, or ``1 / scale_factor`` if given:
+    where :math:`y` is the position of row :math:`o_y` in the input, clamped to 0 to H - 1, and :math:`x` is that of
+    column :math:`o_x`. With :math:`s = H / H_\text{out}`, or ``1 / scale_factor`` if given:
 
     ================== =================================== ===================================================
     mode               position                            the same as
     ================== =================================== ===================================================
     ``half_pixel``     :math:`(o + 0.5) \, s - 0.5`        torch's ``align_corners=False``, TensorFlow 2,
-                                                           ONNX Resize as it comes
+                                                           ONNX Resize by default
     ``align_corners``  :math:`o (H - 1) / (H_\text{out} -   torch's and TensorFlow 1's ``align_corners=True``
                        1)`
-    ``asymmetric``     :math:`o \, s`                      TensorFlow 1's ``resize_bilinear`` and TFLite's as
-                                                           they come
+    ``asymmetric``     :math:`o \, s`                      TensorFlow 1's ``resize_bilinear`` and TFLite's
+                                                           by default
     ================== =================================== ===================================================
 
     Args:
         input: ``[N, C, H, W]``, of dtype float64, float32, float16 or bfloat16, with any strides. N and C may be 0.
-        size: of the output, ``(H_out, W_out)``, or one number for both.
-        scale_factor: instead of ``size``; one number, or one for each axis. The output has
-            ``floor(H * scale_factor)`` rows, and positions follow ``scale_factor`` itself, as in
-            :func:`torch.nn.functional.interpolate`; ``align_corners`` uses it for the size alone, and so do images
-            whose size stays the same, which are copied. (Where one side alone keeps its size, eager ``interpolate``
-            copies along that side on the CPU; compiled it does not, nor does this.) In TorchScript a float, not an int.
+        size: the size of the output, ``(H_out, W_out)``, or one number for both.
+        scale_factor: alternative to ``size``; one number, or one for each axis. The output has
+            ``floor(H * scale_factor)`` rows, and positions are computed from ``scale_factor`` itself, as in
+            :func:`torch.nn.functional.interpolate`. ``align_corners`` uses it only for the size. Images whose size does
+            not change are copied. (If only one side keeps its size, eager ``interpolate`` copies along that side on the
+            CPU; compiled ``interpolate`` and this function do not.) In TorchScript it must be a float, not an int.
         coordinate_transformation_mode: ``"half_pixel"``, ``"align_corners"`` or ``"asymmetric"``, the names of ONNX.
 
     Returns:
         ``[N, C, H_out, W_out]``, in the dtype of ``input`` and in its memory format, contiguous or channels_last.
-        Positions and sums are computed in float32, in float64 for float64.
+        Positions and sums are computed in float32, or in float64 for float64.
 
-    The gradient of a pixel is gathered from the outputs that read it, with the same weights; so the same bits on every
-    run. Differentiable any number of times, in reverse and forward mode. Under autocast the dtype stays.
+    The gradient of a pixel is gathered from the outputs that read it, with the same weights, so results have the same
+    bits on every run. The operator is differentiable any number of times, in reverse and forward mode. Autocast does
+    not change the dtype.
 
     Raises:
-        TypeError: if ``input`` is no tensor, ``size`` is not made of whole numbers, ``scale_factor`` is not made of
-            numbers, or ``coordinate_transformation_mode`` is no string.
-        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, or a tuple or list does not hold two
-            numbers, or scales are not positive and finite, or the output would have 2**63 rows or columns or more.
+        TypeError: if ``input`` is not a tensor, ``size`` contains anything but integers, ``scale_factor`` contains
+            anything but numbers, or ``coordinate_transformation_mode`` is not a string.
+        ValueError: if not exactly one of ``size`` and ``scale_factor`` is given, if a tuple or list does not have two
+            elements, if scales are not positive and finite, or if the output would have 2**63 rows or columns or more.
         RuntimeError: for other ranks, dtypes or layouts, sizes below 1, and unknown modes.
 
-    The method is bilinear interpolation as the operator "Resize" of the ONNX specification defines it (mode "linear");
-    gathering in backward is the transpose of the interpolation matrices, which have two entries per row.
+    The method is bilinear interpolation as defined by the operator "Resize" of the ONNX specification (mode "linear").
+    Backward gathers with the transposed interpolation matrices, which have two entries per row.
     """
-    if has_torch_function_unary(input):  # torch.fx's tensors, among others, have no sizes that could be looked at
+    if has_torch_function_unary(input):  # proxies, such as torch.fx's, have no sizes to check
         return handle_torch_function(
             upsample_bilinear2d,
             (input,),
@@ -312,7 +317,7 @@ def upsample_bilinear2d(
         # While torch.jit.trace runs, sizes of tensors are tensors.
         if not (isinstance(height, int) and isinstance(width, int)):
             if isinstance(height, Tensor) or isinstance(width, Tensor):
-                # as_tensor of a tensor would do nothing, but warn that it makes a constant.
+                # as_tensor of a tensor returns it unchanged, but warns that it becomes a constant.
                 height, width = (s if isinstance(s, Tensor) else torch.as_tensor(s) for s in (height, width))
                 return _upsample_to(input, height, width, coordinate_transformation_mode)
         return torch.ops.cppcuda.upsample_bilinear2d(input, [height, width], coordinate_transformation_mode, None, None)
@@ -322,7 +327,7 @@ def upsample_bilinear2d(
 
 
 def _check_mode(mode: Any) -> None:
-    """Raises TypeError for what is no string; the operator knows which strings are modes."""
+    """Raises TypeError if `mode` is not a string; the operator checks the strings."""
     if not isinstance(mode, str):
         raise TypeError(
             "upsample_bilinear2d: coordinate_transformation_mode must be 'half_pixel', 'align_corners' or "
@@ -330,21 +335,21 @@ def _check_mode(mode: Any) -> None:
         )
 
 
-# TorchScript takes the types of a union one by one.
+# TorchScript refines a union one type at a time.
 
 
 def _two_sizes(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
     if isinstance(size, list):
         if len(size) != 2:
-            raise ValueError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size}")
+            raise ValueError(f"upsample_bilinear2d: size must be an integer or a pair of integers, got {size}")
         height, width = size[0], size[1]
     elif isinstance(size, tuple):
         if len(size) != 2:
-            raise ValueError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size}")
+            raise ValueError(f"upsample_bilinear2d: size must be an integer or a pair of integers, got {size}")
         height, width = size[0], size[1]
     else:
         height, width = size, size
-    # Symbols are not compared: they would be confined to the sizes that pass.
+    # Do not compare symbolic sizes: that would add a guard, which restricts them.
     if not torch.jit.is_scripting() and not torch.compiler.is_dynamo_compiling():  # type: ignore[attr-defined]
         if not (isinstance(height, int) and isinstance(width, int) and abs(height) < 2**63 and abs(width) < 2**63):
             height, width = _as_ints(size, height, width)
@@ -352,11 +357,11 @@ def _two_sizes(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
 
 
 def _as_ints(size: Any, *sizes: Any) -> tuple[Any, ...]:
-    """Numbers of other types, such as numpy's, as ints. What stands for an int in a trace or a graph is kept."""
+    """Converts integers of other types, such as numpy's, to int. Symbolic integers of a trace or a graph are kept."""
     try:
         found = tuple(s if _stands_for_int(s) else operator.index(s) for s in sizes)
     except TypeError:
-        raise TypeError(f"upsample_bilinear2d: size must be a whole number or a pair of them, got {size!r}") from None
+        raise TypeError(f"upsample_bilinear2d: size must be an integer or a pair of integers, got {size!r}") from None
     if any(isinstance(s, int) and abs(s) >= 2**63 for s in found):
         raise ValueError(f"upsample_bilinear2d: size must be at least 1 and below 2**63, got {size!r}")
     return found
@@ -371,11 +376,11 @@ def _stands_for_int(size: Any) -> bool:
 def _two_scales(scale: float | tuple[float, float] | list[float]) -> tuple[float, float]:
     if isinstance(scale, list):
         if len(scale) != 2:
-            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale}")
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of numbers, got {scale}")
         scale_h, scale_w = scale[0], scale[1]
     elif isinstance(scale, tuple):
         if len(scale) != 2:
-            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale}")
+            raise ValueError(f"upsample_bilinear2d: scale_factor must be a number or a pair of numbers, got {scale}")
         scale_h, scale_w = scale[0], scale[1]
     else:
         scale_h, scale_w = scale, scale
@@ -383,20 +388,20 @@ def _two_scales(scale: float | tuple[float, float] | list[float]) -> tuple[float
         scale_h, scale_w = _as_floats(scale, scale_h, scale_w)
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {(scale_h, scale_w)}")
-    return float(scale_h), float(scale_w)  # numpy's float64 is a float too, and TorchScript takes none
+    return float(scale_h), float(scale_w)  # numpy's float64 is a float too, but TorchScript rejects it
 
 
 def _as_floats(scale: Any, scale_h: Any, scale_w: Any) -> tuple[float, float]:
     try:
         if not (isinstance(scale_h, (int, float)) and isinstance(scale_w, (int, float))):
             for s in (scale_h, scale_w):
-                # float() reads a text as a number; for several elements it fails with another error.
+                # float() would parse a string; for several elements it raises another error.
                 if isinstance(s, (str, bytes, bytearray)) or (isinstance(s, Tensor) and s.numel() != 1):
                     raise TypeError
         return float(scale_h), float(scale_w)
     except TypeError:
         raise TypeError(
-            f"upsample_bilinear2d: scale_factor must be a number or a pair of them, got {scale!r}"
+            f"upsample_bilinear2d: scale_factor must be a number or a pair of numbers, got {scale!r}"
         ) from None
-    except OverflowError:  # of an int
+    except OverflowError:  # from a large int
         raise ValueError(f"upsample_bilinear2d: scale_factor must be positive and finite, got {scale!r}") from None

@@ -1,4 +1,4 @@
-"""The operators as modules; those without parameters hold no state and pickle as any module does."""
+"""The operators as modules."""
 
 import math
 from typing import Any
@@ -40,7 +40,7 @@ class LLTMCell(nn.Module):
 
     Shape:
         - input: ``[B, I]``
-        - state: ``(hx, cx)``, ``[B, S]`` each; zeros if it is not given
+        - state: ``(hx, cx)``, ``[B, S]`` each; zeros by default
         - output: ``(hy, cy)``, ``[B, S]`` each, the next state
 
     Attributes:
@@ -100,20 +100,20 @@ class Trilinear(nn.Module):
 
 
 class UpsampleBilinear2d(nn.Module):
-    """Images resized with bilinear interpolation; see :func:`cppcuda.functional.upsample_bilinear2d`.
+    """Resizes images with bilinear interpolation; see :func:`cppcuda.functional.upsample_bilinear2d`.
 
     Args:
-        size: of the output, ``(H_out, W_out)``, or one number for both.
-        scale_factor: instead of ``size``; one number, or one for each axis.
+        size: the size of the output, ``(H_out, W_out)``, or one number for both.
+        scale_factor: alternative to ``size``; one number, or one for each axis.
         coordinate_transformation_mode: ``"half_pixel"`` (torch's ``align_corners=False``, TensorFlow 2, ONNX),
             ``"align_corners"`` or ``"asymmetric"`` (TensorFlow 1, TFLite).
 
     Shape:
         - input: ``[N, C, H, W]``
-        - output: ``[N, C, H_out, W_out]``, contiguous or channels_last as the input
+        - output: ``[N, C, H_out, W_out]``, contiguous or channels_last like the input
 
     Raises:
-        TypeError, ValueError: for a ``size`` or ``scale_factor`` that the function does not take either.
+        TypeError, ValueError: for a ``size`` or ``scale_factor`` that the function rejects.
     """
 
     def __init__(

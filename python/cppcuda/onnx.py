@@ -1,4 +1,4 @@
-"""The operators as ONNX graphs, for ``torch.onnx.export``. Needs the package ``onnxscript``, as the export itself does.
+"""The operators as ONNX graphs, for ``torch.onnx.export``. Needs the package ``onnxscript``, like the export itself.
 
 .. code-block:: python
 
@@ -15,24 +15,27 @@ __all__ = ["translation_table"]
 
 
 def _resize_scale(scale: float) -> float:
-    """What Resize gets for it. Sizes are products with it, which runtimes round in ways of their own. Where they are
-    not exact it is a little more, so that no runtime's size is less than torch's; what is more has to be cut off.
+    """The scale to pass to Resize. Runtimes multiply sizes by it and round the result differently. If the product is
+    not exact, the returned scale is slightly larger, so that no runtime's size is less than torch's; excess rows and
+    columns must be cut off.
     """
-    bits = 8  # times 16 bits of a size are the 24 of a float32
+    bits = 8  # 8 bits times the 16 bits of a size fit in the 24 of a float32
     return scale if math.ldexp(math.frexp(scale)[0], bits).is_integer() else scale * (1 + 2**-22)
 
 
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What each operator is in ONNX, by operator: the ``custom_translation_table`` of :func:`torch.onnx.export`.
+    """The ONNX translation of each operator: the ``custom_translation_table`` of :func:`torch.onnx.export`.
 
-    Of opset 18, with operators that every runtime has: the graph needs no custom one. ``upsample_bilinear2d`` becomes
-    ``Resize`` with the same ``coordinate_transformation_mode``. (A dynamic size that follows from a scale
-    like 0.29 torch's exporter computes in float32: of 100 pixels 29 in the graph, and 28 in torch. One that stands
-    beside a scale in a call of the operator itself, and does not follow from it, is not looked at.)
+    The graphs use standard operators of opset 18. ``upsample_bilinear2d`` becomes ``Resize`` with the same
+    ``coordinate_transformation_mode``.
+
+    torch's exporter computes a dynamic size that is derived from a scale in float32: with the scale 0.29 and 100
+    pixels, the graph gives 29 where torch gives 28. If a call of the operator itself passes a scale and a dynamic size
+    that does not follow from it, the size is not checked.
     """
     from onnxscript import opset18
 
-    op: Any = opset18  # its types know values, not the nodes that translations pass on
+    op: Any = opset18  # its type annotations accept values, not graph nodes
 
     def constant(value: float, like: Any) -> Any:
         return op.CastLike(op.Constant(value_float=value), like)
@@ -79,15 +82,15 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         cut = []
         for dim, scale in scales.items():
             scales[dim] = _resize_scale(scale)
-            length, wanted = input.shape[2 + dim], given[dim]
-            most = math.floor(length * scales[dim]) if isinstance(length, int) else None
-            fixed = isinstance(wanted, int)
-            if fixed and most is not None and wanted > most:
+            length, expected = input.shape[2 + dim], given[dim]
+            max_size = math.floor(length * scales[dim]) if isinstance(length, int) else None
+            fixed = isinstance(expected, int)
+            if fixed and max_size is not None and expected > max_size:
                 raise ValueError(
-                    f"upsample_bilinear2d: output_size must be {most} at most in ONNX, where {length} pixels are "
-                    f"scaled by {scale}, got {wanted}"
+                    f"upsample_bilinear2d: output_size must be at most {max_size} in ONNX if {length} pixels are "
+                    f"scaled by {scale}, got {expected}"
                 )
-            if scales[dim] != scale or (fixed and wanted != most):
+            if scales[dim] != scale or (fixed and expected != max_size):
                 cut.append(dim)
         both = op.Constant(value_floats=[1.0, 1.0, scales.get(0, 1.0), scales.get(1, 1.0)])
         result = op.Resize(input, None, both, **options)

@@ -99,7 +99,7 @@ def test_environment_variables_that_are_no_numbers(name: str, value: str) -> Non
     process = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, name: value}, timeout=300, capture_output=True, text=True
     )
-    assert f"cppcuda: the environment variable {name} must be a whole number, got '{value}'" in process.stderr
+    assert f"cppcuda: the environment variable {name} must be a non-negative integer, got '{value}'" in process.stderr
 
 
 @pytest.mark.parametrize(

@@ -136,5 +136,5 @@ def test_a_size_that_resize_cannot_have() -> None:
     reason: BaseException = raised.value
     while reason.__cause__:
         reason = reason.__cause__
-    message = "output_size must be 2 at most in ONNX, where 4 pixels are scaled by 0.5, got 9"
+    message = "output_size must be at most 2 in ONNX if 4 pixels are scaled by 0.5, got 9"
     assert str(reason) == f"upsample_bilinear2d: {message}"

@@ -508,8 +508,8 @@ def test_size_and_scale_factor() -> None:
 
 F = "upsample_bilinear2d:"
 EITHER = f"{F} exactly one of size and scale_factor must be given"
-SIZE = f"{F} size must be a whole number or a pair of them, got"
-SCALE = f"{F} scale_factor must be a number or a pair of them, got"
+SIZE = f"{F} size must be an integer or a pair of integers, got"
+SCALE = f"{F} scale_factor must be a number or a pair of numbers, got"
 TOO_MANY = f"{F} scale_factor must give fewer than 2**63 rows and columns, got"
 MODE = f"{F} coordinate_transformation_mode must be 'half_pixel', 'align_corners' or 'asymmetric', got"
 OVERFLOW = "Storage size calculation overflowed with sizes="  # torch's own

@@ -5,7 +5,7 @@
 
 namespace cppcuda::elementwise {
 
-// D. Hendrycks and K. Gimpel, "Gaussian error linear units", 2016: near x * Phi(x).
+// D. Hendrycks and K. Gimpel, "Gaussian error linear units", 2016: an approximation of x * Phi(x).
 struct QuickGelu {
   static constexpr char schema[] = "cppcuda::quick_gelu(Tensor input)";
   static constexpr auto saves = kit::Saves::input;
@@ -16,7 +16,7 @@ struct QuickGelu {
     return x * kit::logistic(A(k) * x);
   }
 
-  // With s = sigmoid(k x): s + k x s (1 - s). The last product goes to 0 before x may become large.
+  // s + k x s (1 - s) with s = sigmoid(k x). s (1 - s) goes to 0 faster than x grows.
   template <class A>
   CPPCUDA_HOST_DEVICE static A slope(A x) {
     const kit::Logistic<A> s(A(k) * x);

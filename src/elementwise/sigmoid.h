@@ -5,7 +5,7 @@
 
 namespace cppcuda::elementwise {
 
-// Its derivative reads the output alone, so that the input is not kept alive.
+// The derivative reads only the output, so the input is not kept alive.
 struct Sigmoid {
   static constexpr char schema[] = "cppcuda::sigmoid(Tensor input)";
   static constexpr auto saves = kit::Saves::output;

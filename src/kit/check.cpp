@@ -12,7 +12,7 @@
 namespace cppcuda::kit {
 namespace {
 
-// "[N, 3]", or with the optional dim "[B, N, 3]"
+// "[N, 3]", or "[B, N, 3]" with the optional dim.
 std::string spell(std::string_view pattern, bool with_optional) {
   const auto mark = pattern.find("?, ");
   if (mark == std::string_view::npos) return std::string(pattern);
@@ -123,9 +123,9 @@ c10::SymInt Checker::value(Pattern::Sum sum) const {
 }
 
 const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
-  const auto at = std::find_if(sum.begin(), sum.end(),
-                               [&](const auto& term) { return term.factor == 1 && term.letter && !find(term.letter); });
-  return at == sum.end() ? nullptr : &*at;
+  const auto term =
+      std::find_if(sum.begin(), sum.end(), [&](const auto& t) { return t.factor == 1 && t.letter && !find(t.letter); });
+  return term == sum.end() ? nullptr : &*term;
 }
 
 // " with S = 4, I = 3"
@@ -148,16 +148,16 @@ const Tensor& Checker::required(std::string_view argument, const OptionalTensor&
 
 void Checker::required_by_gradient(std::string_view argument, const OptionalTensor& t, std::string_view of) const {
   if (t.has_value() && t->defined()) return;
-  required(argument, t, ("when the gradient of " + std::string(of) + " is asked for").c_str());
+  required(argument, t, ("if the gradient of " + std::string(of) + " is requested").c_str());
 }
 
 const Checker::Dim* Checker::find(char letter) const {
-  const auto at = std::find_if(dims_.begin(), dims_.end(), [&](const Dim& d) { return d.letter == letter; });
-  return at == dims_.end() ? nullptr : &*at;
+  const auto dim = std::find_if(dims_.begin(), dims_.end(), [&](const Dim& d) { return d.letter == letter; });
+  return dim == dims_.end() ? nullptr : &*dim;
 }
 
-void Checker::check_length(std::string_view argument, size_t came, size_t expected) const {
-  TORCH_CHECK(came == expected, op_, ": ", argument, " must have ", expected, " entries, got ", came);
+void Checker::check_length(std::string_view argument, size_t actual, size_t expected) const {
+  TORCH_CHECK(actual == expected, op_, ": ", argument, " must have ", expected, " entries, got ", actual);
 }
 
 }  // namespace cppcuda::kit

@@ -11,7 +11,7 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Checker check(name);
   const bool has_cuda = op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!values[i].isTensor()) continue;  // nor None
+    if (!values[i].isTensor()) continue;
     const Tensor& t = values[i].toTensor();
     check.floating(arguments[i].name().c_str(), t);
     TORCH_CHECK(t.is_cpu() || (has_cuda && t.is_cuda()), name, ": ", arguments[i].name(), " must be on cpu",

@@ -16,18 +16,18 @@
 namespace cppcuda::kit {
 namespace {
 
-int64_t from_environment(const char* name, int64_t otherwise) {
+int64_t from_environment(const char* name, int64_t default_value) {
   const char* const value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return otherwise;
+  if (value == nullptr || *value == '\0') return default_value;
   const std::string_view text = value;
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0,
-              "cppcuda: the environment variable ", name, " must be a whole number, got '", text, "'");
+              "cppcuda: the environment variable ", name, " must be a non-negative integer, got '", text, "'");
   return number;
 }
 
-// The size of the last cache level of one processor. (sysconf may return the sum over all processors of the machine.)
+// The size of one processor's last-level cache. (sysconf may return the sum over all processors of the machine.)
 int64_t last_level_cache_bytes() {
   int64_t kibibytes = 0;
   for (int level = 0; level < 5; ++level) {
@@ -41,11 +41,11 @@ int64_t last_level_cache_bytes() {
 
 void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 #if defined(__linux__)
-  // glibc maps blocks of this size anew, so their pages are fresh.
-  constexpr size_t least = size_t{32} << 20;
-  static const bool wanted = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
-  // Meta kernels allocate too, by symbolic sizes.
-  if (!wanted || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < least) return;
+  // glibc always maps new pages for blocks of this size.
+  constexpr size_t min_bytes = size_t{32} << 20;
+  static const bool enabled = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
+  // Meta kernels allocate too, with symbolic sizes.
+  if (!enabled || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < min_bytes) return;
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   char* const data = static_cast<char*>(t.mutable_data_ptr());
   const uintptr_t into_page = reinterpret_cast<uintptr_t>(data) % page;

@@ -11,7 +11,7 @@ namespace cppcuda::kit {
 namespace {
 
 // at::empty and at::empty_like on the CPU without the dispatcher, which takes longer than computing a small output.
-// Returns nothing if there is more to do, such as filling new memory in deterministic mode.
+// Returns nothing if at::empty must do more, such as filling new memory in deterministic mode.
 std::optional<Tensor> empty_on_cpu(const Output& output) {
   if (!output.options.device().is_cpu() || at::globalContext().deterministicAlgorithms()) return {};
   if (const Tensor& like = output.strides_of; like.defined()) {

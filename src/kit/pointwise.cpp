@@ -11,11 +11,11 @@
 namespace cppcuda::kit {
 namespace {
 
-// Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims go from large strides to small ones.
-// The answer is also yes when there are too many partial sums to try, as there may be where strides are not nested.
+// Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims are ordered from large strides to
+// small ones. Also returns true if there are too many partial sums to try, which can happen if strides are not nested.
 bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
   constexpr int64_t max_distances = 1024;
-  int64_t reach = 0;  // of the dims that follow
+  int64_t reach = 0;  // the largest sum over the dims that follow
   for (size_t d = 0; d < sizes.size(); ++d) reach += (sizes[d] - 1) * strides[d];
   std::set<int64_t> distances{distance};
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -37,8 +37,8 @@ bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
   return distances.contains(0);
 }
 
-// Whether an element of one is an element of the other. Where that is hard to tell, as for two views of one memory with
-// different strides, the answer is yes.
+// Whether a and b share an element. Returns true if that is hard to determine, as for two views of the same memory with
+// different strides.
 bool overlap(const Tensor& a, const Tensor& b) {
   const auto begin = [](const Tensor& t) { return reinterpret_cast<intptr_t>(t.const_data_ptr()); };
   const auto end = [&](const Tensor& t) {

@@ -1,7 +1,6 @@
 #pragma once
 
-// Autocast kernels: the op's own policy decides which arguments are cast, then autocast is off
-// below.
+// Autocast kernels: the operator's policy casts its arguments, and the operator runs with autocast disabled.
 
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

@@ -1,9 +1,9 @@
 #pragma once
 
-// The autograd kernel of every operator, made from its formula (formula.h).
+// The autograd kernel of every operator, generated from its formula (formula.h).
 //
-// The kernel does what the generated kernels of torch's own ops do (VariableType), so that all of torch.func, forward
-// AD, compiled autograd and saved-tensor hooks work; C++ torch::autograd::Function does not support them.
+// The kernel works like the generated kernels of torch's own operators (VariableType), so torch.func, forward AD,
+// compiled autograd and saved-tensor hooks all work. C++ torch::autograd::Function does not support them.
 
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
@@ -16,7 +16,7 @@
 
 namespace cppcuda::kit {
 
-// An output that is an input, or shares its memory, would corrupt the graph silently.
+// An output that is an input, or shares memory with one, would silently corrupt the graph.
 template <size_t I, size_t O>
 void check_outputs_are_new(const char* op, const std::array<Tensor, I>& inputs, const std::array<Tensor, O>& outputs) {
   for (const Tensor& in : inputs) {
@@ -55,11 +55,11 @@ struct AutogradKernel<Formula, R(Args...)> {
     check_outputs_are_new(Formula::Op::name, inputs, outputs);
 
     if (node) {
-      node->save_attributes(attributes_of<Formula>(args...));  // the kernel has checked what they are made from
+      node->save_attributes(attributes_of<Formula>(args...));  // of arguments that the kernel has checked
       for (const Tensor& t : outputs) torch::autograd::set_history(t, node);
     }
     set_forward_gradients(inputs, outputs, args...);
-    // After its forward gradient is set: else forward over reverse loses a term.
+    // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
     if (node) node->save_outputs(outputs);
     return from_array<R>(std::move(outputs));
   }
@@ -90,8 +90,8 @@ struct AutogradKernel<Formula, R(Args...)> {
   }
 };
 
-// For an op whose gradient reads what the op does not return. Where there may be a gradient, With runs in its place,
-// which has a formula and returns more; Shape is the op's own, so that errors name it.
+// For an operator whose gradient reads values that it does not return. If a gradient may be needed, the operator With
+// runs instead, which has a formula and returns these values too. Shape belongs to TheOp, so that errors name TheOp.
 template <class TheOp, class With, auto Shape, class Type = typename TheOp::Type>
 struct AutogradThrough;
 

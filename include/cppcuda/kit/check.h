@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of arguments. Every error names op, argument, what was expected and what came:
+// Checks of arguments. Every error names the operator, the argument, the expected value and the actual one:
 //   trilinear: points must be [N, 3], got [5, 4]
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +16,12 @@
 
 namespace cppcuda::kit {
 
-// The arguments of one call of one op.
+// Checks the arguments of one call.
 class Checker {
  public:
   explicit Checker(const char* op) : op_(op) {}
 
-  // Each of these throws unless its condition holds.
+  // Each of these functions throws unless its condition holds.
 
   // `t` is defined, strided, and of dtype float64, float32, float16 or bfloat16.
   void floating(std::string_view argument, const Tensor& t) const;
@@ -35,16 +35,16 @@ class Checker {
   // `t` has the dtype of `as`.
   void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
-  // `t` has the dtype of `as`, or is float32 when that has 16 bits.
+  // `t` has the dtype of `as`, or is float32 if `as` has 16 bits.
   void same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // The sizes of `t` match the pattern.
   void shape(std::string_view argument, const Tensor& t, const Pattern& pattern);
 
-  // Sizes for an output, from the letters that earlier patterns met.
+  // The sizes of an output, from the letters that earlier patterns bound.
   c10::SymDimVector sizes(const Pattern& pattern) const;
 
-  // A bool[N] argument, which reaches a kernel as a list of any length.
+  // A bool[N] argument; kernels receive it as a list of any length.
   template <size_t N>
   std::array<bool, N> mask(std::string_view argument, const c10::List<bool>& list) const {
     check_length(argument, list.size(), N);
@@ -56,7 +56,7 @@ class Checker {
   // An optional argument that this call needs.
   const Tensor& required(std::string_view argument, const OptionalTensor& t, const char* when) const;
 
-  // An optional argument that the requested gradient of `of` reads.
+  // An optional argument that is read for the requested gradient of `of`.
   void required_by_gradient(std::string_view argument, const OptionalTensor& t, std::string_view of) const;
 
  private:
@@ -70,18 +70,18 @@ class Checker {
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
   c10::SymInt value(Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
-  void check_length(std::string_view argument, size_t came, size_t expected) const;
+  void check_length(std::string_view argument, size_t actual, size_t expected) const;
 
   const char* op_;
   c10::SmallVector<Dim, 6> dims_;
-  std::optional<bool> batched_;  // whether the optional first dim is there, once a pattern had one
+  std::optional<bool> batched_;  // whether the optional first dim is present; set by the first pattern that has one
 };
 
 // "sigmoid" for cppcuda::sigmoid and its overloads.
 const char* op_name(const c10::FunctionSchema& schema);
 
-// For the public C++ functions: torch refuses an undefined Tensor only when all arguments are
-// undefined, and then with a message that does not name it.
+// For the public C++ functions: torch rejects undefined tensors only if all arguments are undefined, and its message
+// does not name the argument.
 void check_defined(const char* op, std::string_view argument, const Tensor& t);
 
 }  // namespace cppcuda::kit

@@ -1,6 +1,6 @@
 #pragma once
 
-// From torch's devices and streams to those of kernels.
+// Converts torch's devices and streams to those of kernels.
 
 #include <c10/core/Device.h>
 #include <c10/core/DeviceGuard.h>
@@ -11,7 +11,7 @@
 
 namespace cppcuda::kit {
 
-// Calls launch(CudaStream&) with the device's current stream. Throws when a launch failed.
+// Calls launch(CudaStream&) with the device's current stream. Throws if a launch failed.
 template <class Launch>
 void on_current_stream(c10::Device device, Launch launch) {
   const c10::DeviceGuard guard(device);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of an op's registration that follows from its declaration: the schema, the Meta kernel, the batching rule,
-// and a clear error on every backend that has no kernel.
+// The parts of an operator's registration that are derived from its declaration: the schema, the Meta kernel, the
+// batching rule, and a clear error on every backend without a kernel.
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
@@ -30,8 +30,7 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
   }
 };
 
-// Throws: names the argument that is sparse, quantized, or on a device that this build has no
-// kernels for.
+// Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
@@ -64,7 +63,7 @@ void define(torch::Library& library, const char* schema,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
 }
 
-// From the declaration of TheOp, with its batching rule. Shape is written by hand where the declaration says no output
+// Defines TheOp from its declaration, with its batching rule. Shape is hand-written if the declaration has no output
 // sizes.
 template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {

@@ -11,8 +11,7 @@ namespace cppcuda::kit {
 
 inline bool is_16bit(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
 
-// Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating lets
-// through.
+// Calls f(std::type_identity<T>{}) with the C++ type of a dtype that Checker::floating accepts.
 template <class F>
 void visit_dtype(c10::ScalarType dtype, F&& f) {
   switch (dtype) {
@@ -29,8 +28,8 @@ void visit_dtype(c10::ScalarType dtype, F&& f) {
   }
 }
 
-// Calls f with the types of an argument and of one that Checker::same_or_wider_dtype lets through beside it: the same,
-// or 16 bits and float.
+// Calls f with the types of two arguments that Checker::same_or_wider_dtype accepts: the same type, or a 16-bit type
+// and float.
 template <class F>
 void visit_dtypes(c10::ScalarType dtype, c10::ScalarType same_or_wider, F&& f) {
   visit_dtype(dtype, [&]<class T>(std::type_identity<T> t) {

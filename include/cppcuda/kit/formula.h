@@ -5,7 +5,7 @@
 //
 //   struct Formula {
 //     using Op = ...;  // a kit::Op
-//     // What the gradient of each tensor argument reads, by the names of arguments and outputs.
+//     // For the gradient of each tensor argument: the names of the arguments and outputs that it reads.
 //     static constexpr auto reads = kit::reads<Op>({{"feats", {"points"}}, {"points", {"feats", "points"}}});
 //     static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved<Formula>& saved, const Need<Op>& need);
 //     static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<Formula>& saved);
@@ -37,13 +37,13 @@ namespace cppcuda::kit {
 // sum += term, where an undefined sum is zero.
 inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
 
-// In the type that sums are taken in, for formulas of several terms.
+// Converts to the accumulation type, for formulas with several terms.
 inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
 
 // The bool[N] output_mask of a backward op.
 using OutputMask = std::vector<bool>;
 
-// An attribute outlives the call that it came from.
+// Copies an attribute, because it outlives its call.
 inline std::string to_owned(std::string_view v) { return std::string(v); }
 inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
 inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
@@ -54,7 +54,7 @@ T to_owned(T v) {
 
 template <class Formula, class... Args>
 auto attributes_of(const Args&... args) {
-  auto pick = [](const auto& arg) {
+  auto attribute = [](const auto& arg) {
     if constexpr (is_tensor_argument<decltype(arg)>) {
       return std::tuple<>();
     } else {
@@ -62,9 +62,9 @@ auto attributes_of(const Args&... args) {
     }
   };
   if constexpr (requires { Formula::attributes(args...); }) {
-    return std::tuple_cat(pick(args)..., Formula::attributes(args...));
+    return std::tuple_cat(attribute(args)..., Formula::attributes(args...));
   } else {
-    return std::tuple_cat(pick(args)...);
+    return std::tuple_cat(attribute(args)...);
   }
 }
 
@@ -96,7 +96,7 @@ struct Counts<R(Args...)> {
   static constexpr size_t outputs = tensor_count<R>;
 };
 
-// An entry for each tensor among the arguments, or for each output; by name too, if the op has a declaration.
+// Arrays with an entry for each tensor argument or each output, also indexed by name if the operator has a declaration.
 template <class TheOp>
 struct ArraysOf {
   using Size = Counts<typename TheOp::Type>;
@@ -129,7 +129,7 @@ struct AttributesOf<Formula, R(Args...)> {
   using type = decltype(attributes_of<Formula>(std::declval<Args>()...));
 };
 
-// The part of the forward call that a formula sees: in vjp the tensors that `reads` names, in jvp all.
+// The tensors and attributes of the forward call that a formula sees: in vjp the tensors named in `reads`, in jvp all.
 template <class Formula>
 struct Saved {
   using Op = typename Formula::Op;
@@ -138,10 +138,10 @@ struct Saved {
   Outputs<Op> outputs;
   typename AttributesOf<Formula>::type attributes;
 
-  // By its name in the declaration of the op.
+  // The tensor with this name in the declaration.
   const Tensor& operator[](TensorKey<Op> key) const { return key.is_output ? outputs[key.index] : inputs[key.index]; }
 
-  // Several, for `const auto [x, p] = saved.get<"feats", "points">()`.
+  // Several tensors: `const auto [x, p] = saved.get<"feats", "points">()`.
   template <FixedString... Names>
   auto get() const {
     return std::tie((*this)[TensorKey<Op>(Names.value)]...);

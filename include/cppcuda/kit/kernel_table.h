@@ -1,9 +1,9 @@
 #pragma once
 
-// The kernels lie in a library of their own, which needs nothing of torch and exports one function: it returns the
-// table of the kernels. Every kernel is a function void(const Params&, const CpuContext&) or void(const Params&,
-// CudaStream&); its name in the table is that of these types.
-// Params are plain structs, which both libraries must lay out in the same way: kit/kernels.h compares a hash of the
+// The kernels are in a library of their own, which does not depend on torch and exports one function that returns the
+// table of kernels. Every kernel is a function void(const Params&, const CpuContext&) or void(const Params&,
+// CudaStream&); its name in the table consists of these types.
+// Params are plain structs, which must have the same layout in both libraries: kit/kernels.h compares a hash of the
 // headers that they were compiled with.
 
 #include <c10/util/BFloat16.h>
@@ -27,12 +27,12 @@ struct KernelName {
 using AnyKernel = void (*)();
 
 struct KernelTable {
-  const char* headers;                  // their hash
-  bool has_cuda;                        // whether there are kernels for CUDA
-  AnyKernel (*find)(const char* name);  // null where there is none
+  const char* headers;                  // the hash of the headers
+  bool has_cuda;                        // whether the table has CUDA kernels
+  AnyKernel (*find)(const char* name);  // null if there is none
 };
 
-// In files of kernels: puts a kernel into the table.
+// Adds a kernel to the table. Called in the files of kernels.
 void add_to_table(const char* name, AnyKernel kernel);
 
 template <class Params, class Context>
@@ -40,7 +40,7 @@ void add_to_table(Kernel<Params, Context> kernel) {
   add_to_table(KernelName<Params, Context>::get(), reinterpret_cast<AnyKernel>(kernel));
 }
 
-// Calls f.template operator()<T>() for each dtype. Returns true, for the initialiser of a constant.
+// Calls f.template operator()<T>() for each dtype. Returns true, so that it can initialise a constant.
 template <class F>
 bool for_each_dtype(F f) {
   f.template operator()<double>();
@@ -50,7 +50,7 @@ bool for_each_dtype(F f) {
   return true;
 }
 
-// The same with the dtypes of an argument and of one that may be wider, as visit_dtypes has them.
+// The same for the pairs of dtypes of visit_dtypes: an argument and one that may be wider.
 template <class F>
 bool for_each_dtypes(F f) {
   for_each_dtype([&]<class T>() {

@@ -1,6 +1,6 @@
 #pragma once
 
-// From torch's side to the kernels: kit::run(device, params) calls the kernel for them.
+// Calls kernels from the torch side: kit::run(device, params) finds and calls the kernel for these Params.
 
 #include <c10/core/Device.h>
 #include <torch/library.h>
@@ -10,10 +10,11 @@
 
 namespace cppcuda::kit {
 
-// Throws when the loaded library of kernels was compiled with other headers than this library, which names both files.
+// Throws if the loaded library of kernels was compiled with other headers than this library. The error names both
+// files.
 void check_kernels();
 
-// The kernel of that name. Throws as check_kernels does, and when there is none.
+// The kernel with this name. Throws if there is none, and like check_kernels.
 AnyKernel look_up(const char* name);
 
 template <class Params, class Context>
@@ -24,7 +25,7 @@ void run_with(const Params& params, Context& context) {
 
 const CpuContext& cpu_context();
 
-// Runs the kernel for Params on a device, on the current stream of a GPU.
+// Runs the kernel for Params on a device; on a GPU, on its current stream.
 template <class Params>
 void run(c10::Device device, const Params& params) {
   if (device.is_cpu()) {
@@ -34,10 +35,10 @@ void run(c10::Device device, const Params& params) {
   }
 }
 
-// Whether a table of this build has kernels for CUDA; true for one of another build, so that a call says what is wrong.
+// Whether the table has CUDA kernels. True if the table comes from another build, so that calls report that error.
 bool has_cuda_kernels();
 
-// In a TORCH_LIBRARY_FRAGMENT: the function serves every device that there are kernels for.
+// Registers the function for every device with kernels. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheOp, auto Function>
 void implement(torch::Library& library) {
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(Function)));

@@ -15,7 +15,7 @@
 
 namespace cppcuda::kit {
 
-// Bits of the inputs and outputs that one gradient reads; nothing else is kept alive for it.
+// Bit masks of the inputs and outputs that one gradient reads. No other tensor is kept alive for it.
 struct Reads {
   unsigned inputs = 0;
   unsigned outputs = 0;
@@ -43,7 +43,7 @@ constexpr size_t find_input(const Declaration& d, std::string_view name) {
 
 }  // namespace schema
 
-// A tensor among the arguments.
+// The index of a tensor argument.
 template <class TheOp>
 struct InputKey {
   size_t index;
@@ -64,7 +64,7 @@ struct OutputKey {
   }
 };
 
-// Either of them.
+// The index of a tensor argument or of an output.
 template <class TheOp>
 struct TensorKey {
   size_t index;
@@ -95,7 +95,7 @@ struct Named : std::array<T, N> {
   T& operator[](Key key) { return Array::operator[](key.index); }
   const T& operator[](Key key) const { return Array::operator[](key.index); }
 
-  // Several, for `const auto [x, p] = tangents.get<"feats", "points">()`.
+  // Several tensors: `const auto [x, p] = tangents.get<"feats", "points">()`.
   template <FixedString... Names>
   auto get() const {
     return std::tie((*this)[Key(Names.value)]...);
@@ -111,7 +111,7 @@ consteval size_t attribute_index() {
   return argument - d.tensor_index(argument);
 }
 
-// For `reads` of a formula: the gradient of an input, and the inputs and outputs that it reads.
+// An entry of `reads`: the input that a gradient belongs to, and the inputs and outputs that the gradient reads.
 template <class TheOp>
 struct GradientOf {
   InputKey<TheOp> input;

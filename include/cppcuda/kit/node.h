@@ -1,6 +1,7 @@
 #pragma once
 
-// The one autograd Node: it keeps what a formula reads, and runs the formula in backward and in compiled autograd.
+// The one autograd Node. It saves the tensors that a formula reads, and runs the formula in backward and in compiled
+// autograd.
 
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
@@ -16,7 +17,7 @@
 
 namespace cppcuda::kit {
 
-// A formula is run as it is written, whatever autocast says around it.
+// Runs a formula with autocast disabled.
 template <class Formula>
 torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& grads, const Saved<Formula>& saved,
                                        const Need<typename Formula::Op>& need) {
@@ -37,7 +38,7 @@ torch::autograd::variable_list run_vjp(const torch::autograd::variable_list& gra
   return result;
 }
 
-// Compiled autograd: a key for the cache, and symbolic values in place of sizes while it traces.
+// For compiled autograd, which needs a cache key and replaces sizes by symbolic values while it traces.
 template <class T>
 void collect(torch::dynamo::autograd::CompiledNodeArgs& args, const T& attribute) {
   args.collect(attribute);
@@ -96,9 +97,8 @@ class FormulaNode final : public torch::autograd::Node {
     std::apply([&](const auto&... a) { (kit::collect(args, a), ...); }, attributes_);
   }
 
-  // While compiled autograd traces, the gradients are placeholders without the true sizes: the
-  // formula must not run here. It becomes a function of plain values, which is called with the real
-  // ones later.
+  // While compiled autograd traces, the gradients are placeholders without the true sizes, so the formula must not run
+  // here. It is packed as a function of plain values, which is called with the real ones later.
   variable_list apply_with_saved(const variable_list& grads,
                                  torch::dynamo::autograd::SwapSavedVariables& saved) override {
     for_each_saved([&](auto& v) { saved.before(v); });
@@ -128,7 +128,7 @@ class FormulaNode final : public torch::autograd::Node {
   }
 
  private:
-  // The union over the gradients that can be asked for.
+  // The union over all gradients that can be requested.
   Reads reads() const {
     Reads result;
     for (size_t i = 0; i < Formula::reads.size(); ++i) {

@@ -4,9 +4,9 @@
 //
 //   kit::Op<"cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]">
 //
-// or kit::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. An overload is named as in "cppcuda::sigmoid.out"; a tensor
-// that an op writes to comes as a const Tensor& too. Its name is part of its type, so templates over two ops never
-// share an instance, not even across libraries.
+// or kit::Op<"cppcuda::sigmoid", Tensor(const Tensor&)>. Overloads have names such as "cppcuda::sigmoid.out". A tensor
+// that an operator writes to is a const Tensor& too. The name is part of the type, so templates over two operators
+// never share an instance, not even across libraries.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -30,17 +30,17 @@ using OptionalTensor = std::optional<Tensor>;
 
 namespace kit {
 
-// Calls TheOp.
+// The functions that call TheOp.
 template <class TheOp, class Signature>
 class Callable {
  public:
-  // Through every dispatch key, as a user's call.
+  // Goes through every dispatch key, like a user's call.
   template <class... Args>
   static auto call(Args&&... args) {
     return handle().call(std::forward<Args>(args)...);
   }
 
-  // From inside a kernel, to the keys below it.
+  // For kernels: goes to the keys below.
   template <class... Args>
   static auto redispatch(c10::DispatchKeySet keys, Args&&... args) {
     return handle().redispatch(keys, std::forward<Args>(args)...);
@@ -48,7 +48,7 @@ class Callable {
 
   static const c10::FunctionSchema& schema() { return handle().schema(); }
 
-  // Without the namespace.
+  // The name without its namespace.
   static constexpr const char* base_name() {
     constexpr size_t colons = kit::schema::find(TheOp::name, "::");
     return TheOp::name + colons + 2;
@@ -122,7 +122,7 @@ struct Op : Declare<Text, Policies...>, Callable<Op<Text, Policies...>, Signatur
   using Type = SignatureOf<Declare<Text, Policies...>>;
 };
 
-// By name and C++ type: what follows from a declaration is written by hand.
+// An operator by name and C++ type. The code that a declaration would generate is written by hand.
 template <FixedString Name, class R, class... Args>
 struct Op<Name, R(Args...)> : Callable<Op<Name, R(Args...)>, R(Args...)> {
   using Type = R(Args...);
@@ -136,7 +136,7 @@ inline constexpr bool is_tensor_argument =
 inline Tensor tensor_or_undefined(const Tensor& t) { return t; }
 inline Tensor tensor_or_undefined(const OptionalTensor& t) { return t.value_or(Tensor()); }
 
-// The Tensor arguments of a call, in order; undefined for a missing optional one.
+// The tensor arguments of a call, in order. Missing optional ones are undefined.
 template <class... Args>
 auto tensor_arguments(const Args&... args) {
   std::array<Tensor, (size_t{is_tensor_argument<Args>} + ... + 0)> result;
@@ -150,7 +150,7 @@ auto tensor_arguments(const Args&... args) {
 
 inline OptionalTensor to_optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
 
-// A bool[N] argument of an op.
+// Converts to a bool[N] argument.
 template <class Mask>
 c10::List<bool> to_list(const Mask& mask) {
   c10::List<bool> result;
@@ -161,8 +161,8 @@ c10::List<bool> to_list(const Mask& mask) {
 template <class T>
 inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
 
-// Whether output o is requested, from the arguments or attributes of a call. The placeholder for an output that
-// output_mask leaves out is an empty tensor; callers must ignore its batch, gradient and tangent.
+// Whether output o is requested, given the arguments or attributes of a call. Outputs that output_mask masks out are
+// empty placeholders; callers must ignore their batch, gradient and tangent.
 template <class... Values>
 bool is_requested([[maybe_unused]] size_t o, const Values&... values) {
   bool result = true;
@@ -173,7 +173,7 @@ bool is_requested([[maybe_unused]] size_t o, const Values&... values) {
   return result;
 }
 
-// An op returns a Tensor or a tuple of them; shared code sees an array.
+// Operators return a Tensor or a tuple of tensors; shared code uses arrays.
 inline std::array<Tensor, 1> to_array(Tensor t) { return {std::move(t)}; }
 
 template <class... Ts>

@@ -1,7 +1,7 @@
 #pragma once
 
-// An output before it has memory. The shape function returns it, and the CPU, CUDA and Meta kernels allocate it, so
-// that the three cannot differ.
+// An output before it is allocated. The shape function returns it, and the CPU, CUDA and Meta kernels allocate it, so
+// their results cannot differ in shape or strides.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
@@ -15,8 +15,8 @@ namespace cppcuda::kit {
 
 struct Output {
   c10::SymDimVector sizes;
-  at::TensorOptions options;  // contiguous, or the memory format that these name
-  // Or the strides of this tensor, which has these sizes; dense if they are not.
+  at::TensorOptions options;  // contiguous unless the options have a memory format
+  // If defined, the output gets the strides of this tensor, made dense if they are not. It has the same sizes.
   Tensor strides_of = {};  // NOLINT(readability-redundant-member-init): may be left out without a warning
 };
 
@@ -29,7 +29,7 @@ std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {
   return result;
 }
 
-// Stands for an output that output_mask leaves out: AOTInductor has no undefined tensors.
+// The placeholder for an output that output_mask masks out, because AOTInductor does not support undefined tensors.
 inline Output placeholder(const Tensor& like) { return {{0}, like.options()}; }
 
 }  // namespace cppcuda::kit

@@ -9,16 +9,16 @@
 
 namespace cppcuda::kit {
 
-// For what the compiler reads: in its output the message is an argument of this function.
+// A check at compile time. The compiler's error shows the message as an argument of this function.
 constexpr void require(bool condition, const char* message, std::string_view text) {
   if (!condition) throw std::invalid_argument(std::string(message) + ": " + std::string(text));
 }
 
-// Sizes such as "[B?, N, 8, F]": a number is that size; a letter is any size, but the same wherever it stands, in this
-// pattern and in later ones of a call; a first letter with "?" may be missing. "3S" and "S + I" are sizes made from
-// letters that earlier patterns met; one new letter beside such letters, without a factor, is what is left of the size.
+// A pattern of sizes, such as "[B?, N, 8, F]". A number is a fixed size. A letter matches any size, but the same size
+// in all patterns of a call. A first dim with "?" may be missing. "3S" and "S + I" are computed from letters that
+// earlier patterns bound; a sum may contain one new letter without a factor, which is bound to the remainder.
 //
-// A literal is read by the compiler, and one that is no pattern does not compile.
+// Literals are parsed at compile time; an invalid pattern does not compile.
 class Pattern {
  public:
   // A number, a letter, or a product of both.
@@ -65,7 +65,7 @@ class Pattern {
 
   constexpr std::string_view text() const { return text_; }
 
-  // With the optional dim.
+  // Including the optional dim.
   constexpr size_t rank() const { return rank_; }
 
   constexpr Sum operator[](size_t dim) const { return {dims_[dim].sum.data(), dims_[dim].terms}; }

@@ -1,6 +1,6 @@
 #pragma once
 
-// From the strides of tensors to those of their rows.
+// Converts the strides of tensors to strides of their rows.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,13 +8,13 @@
 
 namespace cppcuda::kit {
 
-// Strides of the dims that come before the last `own` ones, [N] or [B, N].
+// The strides of the dims [N] or [B, N] before the last `own` dims.
 inline RowStride row_stride(const at::Tensor& t, int64_t own) {
   return {t.dim() == own + 2 ? t.stride(0) : 0, t.stride(-own - 1)};
 }
 
-// The rows of a tensor whose last `own` dims are a row's own. Several batches count as one when every operand steps
-// evenly from one to the next.
+// The rows of a tensor, each of which consists of its last `own` dims. Several batches are merged into one if the
+// stride from batch to batch is regular in every operand.
 template <class... Strides>
 Rows make_rows(const at::Tensor& t, int64_t own, const Strides&... strides) {
   const int64_t per_batch = t.size(-own - 1);

@@ -1,16 +1,15 @@
 #pragma once
 
-// The declaration of an operator: the schema that torch gets, with a pattern of sizes (pattern.h) after each tensor.
+// The declaration of an operator: torch's schema with a size pattern (pattern.h) after each tensor.
 //
 //   "cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]"
 //
-// All tensors have the dtype and the device of the first one that is not optional, and outputs have them too.
-// "Tensor cy[B, S] like cx" has the dtype of cx instead. An output "Tensor grad(points)" is the gradient of points;
-// torch gets no name for it. If points is an argument, the gradient has its pattern and dtype, unless it says another
-// pattern.
+// All tensors, outputs too, have the dtype and the device of the first tensor that is not optional. "Tensor cy[B, S]
+// like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
+// torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
 //
-// The compiler reads declarations; a wrong one does not compile, and the error has the message of `require` in it. This
-// header includes nothing of torch.
+// Declarations are parsed at compile time. An invalid one does not compile, and the error contains the message of
+// `require`. This header includes nothing of torch.
 
 #include <algorithm>
 #include <array>
@@ -40,11 +39,11 @@ struct Declared {
   std::string_view like_name;
   size_t like = 0;            // the argument whose dtype this tensor has
   size_t length = 0;          // of a mask
-  bool is_gradient = false;   // an output of which `name` is what it is the gradient of
+  bool is_gradient = false;   // an output that is the gradient of the tensor `name`
   bool may_be_wider = false;  // may be float32 if `like` has 16 bits
 };
 
-// A list that the compiler fills.
+// A list that is filled at compile time.
 template <class T, size_t N>
 struct FixedList {
   std::array<T, N> items{};
@@ -77,8 +76,8 @@ struct Declaration {
   unsigned independent = 0;                   // a bit for each letter that Independent names
   size_t keyword_only = max_arguments;        // the arguments from this one on
   size_t first = 0;                           // the first tensor that is not optional
-  FixedList<size_t, max_arguments> by_need;   // the tensors, those that are not optional first
-  FixedList<size_t, max_arguments> by_shape;  // the same, each after those that have the letters that it needs
+  FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
+  FixedList<size_t, max_arguments> by_shape;  // the same, each after the tensors that bind the letters it needs
 
   constexpr size_t find_argument(std::string_view wanted) const {
     const auto at = std::find_if(arguments.begin(), arguments.end(), [&](const auto& a) { return a.name == wanted; });
@@ -100,7 +99,7 @@ struct Declaration {
   }
   constexpr size_t tensor_count() const { return tensor_index(arguments.size()); }
 
-  // The opposite.
+  // The inverse: the argument that is tensor number `index`.
   constexpr size_t tensor_argument(size_t index) const {
     size_t i = 0;
     while (tensor_index(i + 1) <= index) ++i;
@@ -124,7 +123,7 @@ constexpr std::string_view trim(std::string_view s) {
   return s;
 }
 
-// f(part) of the parts between the commas that are in no brackets.
+// Calls f(part) for the parts between commas that are not inside brackets.
 template <class F>
 constexpr void split(std::string_view text, F f) {
   int depth = 0;
@@ -240,7 +239,7 @@ constexpr Declaration parse(std::string_view text) {
   return d;
 }
 
-// The dtypes: of which argument each tensor has that of.
+// Finds the argument whose dtype each tensor has.
 constexpr void resolve_likes(Declaration& d) {
   const auto is_required = [](const auto& a) { return a.kind == Kind::tensor; };
   const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
@@ -257,7 +256,7 @@ constexpr void resolve_likes(Declaration& d) {
         o.like = i;
       }
     }
-    // That argument may be missing; the one whose dtype it must have is not.
+    // An optional argument may be missing; follow its `like` to one that is required.
     while (o.like != d.first && !d.arguments[o.like].may_be_wider) o.like = d.arguments[o.like].like;
     require(d.arguments[o.like].kind == Kind::tensor, "an output has the dtype of an optional tensor", o.name);
   }
@@ -267,7 +266,7 @@ struct Letters {
   unsigned known = 0;
   constexpr bool has(const Pattern::Term& t) const { return t.letter == 0 || (known >> (t.letter - 'A') & 1) != 0; }
 
-  // Whether Checker::shape can read the pattern: at most one letter of a sum is new, and it has no factor.
+  // Whether Checker::shape can match the pattern: each sum has at most one new letter, without a factor.
   constexpr bool solve(const Pattern& pattern) {
     Letters next = *this;
     for (size_t i = 0; i < pattern.rank(); ++i) {
@@ -316,7 +315,8 @@ constexpr void order_checks(Declaration& d) {
 
 // Policies of a declaration.
 
-// The arguments may be float32 where `like`, the first tensor if there is none, has 16 bits. What is like them follows.
+// The arguments may be float32 if the tensor that they are like (by default the first one) has 16 bits. Tensors that
+// are like them have their dtype.
 template <FixedString... Names>
 struct MayBeWider {
   static constexpr void apply(Declaration& d) {
@@ -324,7 +324,7 @@ struct MayBeWider {
   }
 };
 
-// The gradient of Of, where output_mask requests it, needs these optional arguments.
+// If output_mask requests the gradient of Of, these optional arguments are required.
 template <FixedString Of, FixedString... Names>
 struct GradientReads {
   static constexpr void apply(Declaration& d) {
@@ -364,7 +364,7 @@ constexpr Declaration declare(std::string_view text) {
   return d;
 }
 
-// Whether all patterns start with the same letter, as batching rules want it.
+// Whether all patterns start with the same letter, as batching rules require.
 constexpr bool have_same_first_dim(const Declaration& d) {
   char letter = 0;
   auto starts_alike = [&](const Pattern& p) {
@@ -379,7 +379,7 @@ constexpr bool have_same_first_dim(const Declaration& d) {
                      [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
 }
 
-// A string that the compiler writes, ended by 0.
+// A null-terminated string that is built at compile time.
 template <size_t N>
 struct FixedText {
   std::array<char, N + 1> value{};

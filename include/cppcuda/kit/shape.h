@@ -22,7 +22,7 @@ class Shape<TheOp, R(Args...)> {
   using Arguments = std::tuple<const std::remove_cvref_t<Args>&...>;
 
  public:
-  // Throws unless the arguments are as declared. Knows the sizes afterwards. Errors name `op`.
+  // Throws unless the arguments match the declaration. The returned Checker knows the sizes. Errors name `op`.
   static Checker check(const char* op, const Args&... args) {
     Checker check(op);
     const Arguments all(args...);
@@ -60,7 +60,7 @@ class Shape<TheOp, R(Args...)> {
     }(std::make_index_sequence<declaration.outputs.size()>());
   }
 
-  // The shape function of an op whose outputs all have patterns of sizes.
+  // The shape function of an operator whose outputs all have size patterns.
   static Outputs outputs(Args... args) { return outputs_as(TheOp::base_name(), args...); }
 
  private:
@@ -75,7 +75,7 @@ class Shape<TheOp, R(Args...)> {
   static const Tensor* get(const Tensor& t) { return &t; }
   static const Tensor* get(const OptionalTensor& t) { return t ? &*t : nullptr; }
 
-  // Dtype and device.
+  // Checks dtype and device.
   template <size_t I>
   static void check_kind(const Checker& check, const Arguments& all) {
     if constexpr (I != declaration.first) {
@@ -102,7 +102,7 @@ class Shape<TheOp, R(Args...)> {
   }
 };
 
-// The checks alone, for shape functions written by hand.
+// Only the checks, for hand-written shape functions.
 template <class TheOp, class... Args>
 Checker checked(const Args&... args) {
   return Shape<TheOp>::check(TheOp::base_name(), args...);

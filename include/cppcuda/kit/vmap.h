@@ -1,7 +1,6 @@
 #pragma once
 
-// Batching rules: kernels on the FuncTorchBatched key that make vmap one call of the op, not one
-// per row.
+// Batching rules: kernels on the FuncTorchBatched key, with which vmap makes one call instead of one per row.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -16,8 +15,8 @@
 
 namespace cppcuda::kit {
 
-// The innermost vmap. The highest level among the arguments is not the same: between vmap, grad and
-// vmap it belongs to a transform that is not running.
+// The level of the innermost vmap. The highest level among the arguments may differ: in vmap of grad of vmap it may
+// belong to a transform that is not running.
 class VmapLevel {
  public:
   static VmapLevel current();
@@ -27,11 +26,10 @@ class VmapLevel {
   // The number of rows, from the first batched tensor.
   c10::SymInt batch_size(at::ArrayRef<Tensor> tensors) const;
 
-  // [B, ...]: the batch moved to the front; a tensor without one gets it at stride 0, not by
-  // copying.
+  // [B, ...]: moves the batch to the front. A tensor without a batch is expanded with stride 0, not copied.
   Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size) const;
 
-  // The opposite, for a result with the batch in front.
+  // The inverse, for a result with the batch in front.
   Tensor wrap(const Tensor& t) const;
 
  private:
@@ -42,8 +40,9 @@ class VmapLevel {
 template <class TheOp, auto Shape, class Type, int Leading, int... OwnRanks>
 struct VmapRule;
 
-// The last OwnRanks dims of each tensor argument are the op's own. Before them come at most Leading others, the same
-// for all arguments; the batch becomes one more, or is folded into the first of them when there are so many already.
+// The last OwnRanks dims of each tensor argument are the operator's own. Before them come up to Leading dims, as many
+// for each argument. The batch becomes another leading dim, or is folded into the first one if there are Leading
+// already.
 template <class TheOp, auto Shape, class R, class... Args, int Leading, int... OwnRanks>
 struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
   static R run(Args... args) {
@@ -53,7 +52,7 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
     if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
       return TheOp::call(args...);
     }
-    Shape(args...);  // errors speak of the sizes that the caller sees
+    Shape(args...);  // so that errors show the sizes that the caller sees
 
     const c10::SymInt batch = level.batch_size(tensors);
     const bool fold = leading_dims(tensors) == Leading;
@@ -105,14 +104,14 @@ auto vmap_leading() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((VmapKernel<Op, Shape, Leading, OwnRanks...>::run)));
 }
 
-// For ops over rows, [N] or [B, N] of them.
+// For operators over rows [N] or [B, N].
 template <class Op, auto Shape, int... OwnRanks>
 auto vmap_rows() {
   return vmap_leading<Op, Shape, 2, OwnRanks...>();
 }
 
-// From the declaration: the batch takes the place of the optional first dim, or is folded into the first dim, which all
-// tensors have.
+// The batching rule derived from the declaration: the batch becomes the optional first dim, or is folded into the first
+// dim, which all tensors have.
 template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 auto vmap() {
   constexpr const Declaration& declaration = TheOp::declaration;

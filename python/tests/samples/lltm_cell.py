@@ -262,7 +262,7 @@ def _bad_backward() -> Iterator[BadInput]:
         ("input", "weight", (False, True, False, False, False)),
         ("hx", "weight", (False, True, False, False, False)),
     ):
-        message = f"{argument} must be a Tensor when the gradient of {what} is asked for, got None"
+        message = f"{argument} must be a Tensor if the gradient of {what} is requested, got None"
         yield bad(f"{argument}_missing_for_{what}", message, mask, **{argument: None})
     f64 = torch.float64
     yield bad(

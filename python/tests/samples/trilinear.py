@@ -170,7 +170,7 @@ def _bad_trilinear_backward() -> Iterator[BadInput]:
     yield BadInput(
         "feats_missing",
         lambda: (torch.zeros(5, 4), None, torch.zeros(5, 3), [False, True]),
-        f"{op}: feats must be a Tensor when the gradient of points is asked for, got None",
+        f"{op}: feats must be a Tensor if the gradient of points is requested, got None",
     )
 
 

@@ -1,5 +1,4 @@
-// From tensors to the kernels' Params, and the matrix products of a cell that is not small. A small cell is as a whole
-// one kernel.
+// Converts tensors to the kernels' Params, and calls the matrix products of large cells. A small cell is one kernel.
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -18,12 +17,12 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// Whether products of our own take less time than at::mm, which starts slowly. On the machine of docs/performance.md
-// ours took half as long up to the bound, and up to four times it; in 16 bits at::mm has instructions that vec.h does
-// not use.
+// Whether our own matrix products take less time than at::mm, which has a large overhead. On the machine of
+// docs/performance.md ours took half as long up to this limit and up to four times it. In 16 bits at::mm uses
+// instructions that vec.h does not use.
 bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
   const int64_t max_rows = 128, max_products = int64_t{1} << (value_bytes == 2 ? 20 : 25);
-  // Factor by factor: sizes may be anything.
+  // The first comparisons keep the products below from overflowing.
   return cell.rows <= max_rows && cell.size <= max_products && cell.inputs <= max_products &&
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }

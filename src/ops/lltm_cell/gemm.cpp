@@ -11,13 +11,13 @@
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// One matrix for all groups, as vmap over the others leaves it.
+// Whether all groups share one matrix, as under a vmap that does not batch it.
 bool is_shared(const Tensor& t) { return t.stride(0) == 0 || t.size(0) == 1; }
 
 // [G, B, N] -> [G B, N]
 Tensor fold(const Tensor& t) { return t.flatten(0, 1); }
 
-// a b, into out. b: [K, N], or [G, K, N].
+// out = a b, where b is [K, N] or [G, K, N].
 void product(const Tensor& out, const Tensor& a, const Tensor& b) {
   Tensor result = out;
   if (a.dim() == 2) {

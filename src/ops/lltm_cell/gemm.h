@@ -1,17 +1,17 @@
 #pragma once
 
-// The matrix products, by ATen. All shapes as in schema.h.
+// The matrix products, computed by ATen. The shapes are those in op.h.
 
 #include "cppcuda/kit/op.h"
 
 namespace cppcuda::ops::lltm_cell {
 
-// [hx, input], [G?, B, S + I], for a product. One product with both is faster than two with one each: on 2 cores the
-// two took 1.07 to 1.9 times as long for up to 64 rows of 512, the same for 256 rows of 1024, where the copy is 1/3000
-// of the work; and in 16 bits the sum of two products would be rounded twice.
+// [hx, input], [G?, B, S + I]. One product with the concatenation is faster than two products: on 2 cores two products
+// took 1.07 to 1.9 times as long for up to 64 rows of 512, and the same time for 256 rows of 1024, where the copy is
+// 1/3000 of the work. In 16 bits the sum of two products would also be rounded twice.
 Tensor concatenate(const Tensor& hx, const Tensor& input);
 
-// gates = x weight^T + bias, into gates.
+// gates = x weight^T + bias.
 void affine(const Tensor& gates, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // grad_gates^T x, into grad_weight.

@@ -9,15 +9,15 @@ using Forward = kit::Op<
     "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> (Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx)",
     kit::MayBeWider<"cx">, kit::Independent<"B">>;
 
-// With the pre-activations of the gates, which backward reads.
+// Also returns the pre-activations of the gates, which backward reads.
 using Cell = kit::Op<
     "cppcuda::_lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> "
     "(Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx, Tensor gates[G?, B, 3S])",
     kit::MayBeWider<"cx">, kit::Independent<"B">>;
 
-// Gradients that are missing are zeros. input and hx are read for the gradient of weight only, weight for those of
-// input and hx only; otherwise they may be missing.
+// Missing gradients are zeros. input and hx may be missing unless the gradient of weight is requested, and weight
+// unless a gradient of input or hx is.
 using Backward = kit::Op<
     "cppcuda::_lltm_cell_backward(Tensor? grad_hy[G?, B, S], Tensor? grad_cy[G?, B, S] like cx, "
     "Tensor? grad_gates[G?, B, 3S], Tensor gates[G?, B, 3S], Tensor? input[G?, B, I], Tensor? weight[G?, 3S, S + I], "

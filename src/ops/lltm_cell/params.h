@@ -22,7 +22,7 @@ struct Matrix {
   }
 };
 
-// T: the dtype of the gates, C: of the cell state.
+// T is the dtype of the gates, C that of the cell state.
 template <class T, class C>
 struct ForwardParams {
   const T* gates;  // [rows, 3 size], contiguous
@@ -53,7 +53,7 @@ struct CellSizes {
   int64_t concatenated() const { return size + inputs; }
 };
 
-// A small cell as a whole, without groups. All contiguous.
+// The arguments of the kernels for a whole small cell, without groups. All are contiguous.
 template <class T, class C>
 struct SmallForwardParams {
   const T *input, *weight, *bias, *hx;

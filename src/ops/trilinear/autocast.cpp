@@ -6,8 +6,8 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// The op moves memory, so feats stay in the dtype that they have. 16-bit points become float32,
-// which fits every feats that autocast knows.
+// The operator is memory-bound, so feats keep their dtype. 16-bit points become float32, which is valid with every
+// dtype of feats under autocast.
 std::tuple<Tensor, Tensor> cast(at::ScalarType, const Tensor& feats, const Tensor& points) {
   return {feats, kit::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points};
 }

@@ -1,12 +1,12 @@
-// With weights w_c(p) of the corners, their slopes d_k w_c(p) and the corner features x_c (dots are
-// over f):
+// With the weights w_c(p) of the corners, their slopes d_k w_c(p) and the corner features x_c (dot products are over
+// f):
 //
-//   out      = sum_c w_c x_c
-//   d feats  = w_c grad
-//   d points = sum_c d_k w_c (x_c . grad)
+//   out         = sum_c w_c x_c
+//   grad_feats  = w_c grad
+//   grad_points = sum_c d_k w_c (x_c . grad)
 //
-// All of it is linear in feats and in grad, and w_c is linear in each coordinate, so every
-// derivative below is the same expression with a slope in place of a factor.
+// All of these are linear in feats and grad, and w_c is linear in each coordinate, so every derivative below is the
+// same expression with a slope in place of a factor.
 
 #include "cppcuda/kit/autograd.h"
 
@@ -31,7 +31,7 @@ Factors factors(const Tensor& points) {
   return result;
 }
 
-// The derivative of a factor by its coordinate, [..., 2], the same on every axis.
+// The derivative of a factor with respect to its coordinate, [..., 2], the same on every axis.
 Tensor slope(const Tensor& points) {
   const Tensor half = at::full_like(kit::in_opmath(points.select(-1, 0)), 0.5);
   return at::stack({-half, half}, -1);
@@ -53,7 +53,7 @@ Tensor weights_along(const Tensor& points, const Tensor& direction) {
          along(direction, 2) * product({w[0], w[1], dw});
 }
 
-// sum_k direction_k d_k d_l w_c: [..., 3] -> [..., 8, 3]. Twice by one coordinate is 0.
+// sum_k direction_k d_k d_l w_c: [..., 3] -> [..., 8, 3]. Second derivatives with respect to one coordinate are 0.
 Tensor slopes_along(const Tensor& points, const Tensor& direction) {
   const Factors w = factors(points);
   const Tensor dw = slope(points);
@@ -62,7 +62,7 @@ Tensor slopes_along(const Tensor& points, const Tensor& direction) {
   return at::stack({b1 * by01 + b2 * by02, b0 * by01 + b2 * by12, b0 * by02 + b1 * by12}, -1);
 }
 
-// Products and sums rather than matmul, which autocast would run in 16 bits where functorch turns it on again.
+// These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
 
 // sum_c weights_c feats_c: [..., 8], [..., 8, F] -> [..., F]
 Tensor combine(const Tensor& weights, const Tensor& feats) {

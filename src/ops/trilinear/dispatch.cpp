@@ -1,4 +1,4 @@
-// From tensors to the kernels' Params.
+// Converts tensors to the kernels' Params.
 
 #include <torch/library.h>
 
@@ -43,7 +43,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad, const OptionalTensor& fe
   // The gradient of feats does not read feats.
   const Tensor x = need_points ? kit::tensor_or_undefined(feats) : Tensor();
   if (grad.numel() == 0) {
-    if (need_points) grad_points.zero_();  // a sum over no features
+    if (need_points) grad_points.zero_();  // an empty sum
     return {grad_feats, grad_points};
   }
   const auto grad_rows = row_stride(grad, 1), points_rows = row_stride(points, 1);

@@ -11,7 +11,7 @@ namespace cppcuda::ops::trilinear {
 
 using kit::select;
 
-// Whether corner c lies on the far side along axis d.
+// Whether corner c is on the far side along axis d.
 CPPCUDA_HOST_DEVICE constexpr bool is_far(int c, int d) { return c >> (2 - d) & 1; }
 
 // A is the type of sums. A corner is a number, or, if A is a vector, one number per lane, and is_far returns a mask.
@@ -39,7 +39,7 @@ struct Voxel {
     return factor(c, 0) * factor(c, 1) * factor(c, 2);
   }
 
-  // The derivative of weight(c) by coordinate d.
+  // The derivative of weight(c) with respect to coordinate d.
   template <class Corner>
   CPPCUDA_HOST_DEVICE A slope(const Corner& c, int d) const {
     return half_corner(c, d) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);

@@ -25,7 +25,7 @@ struct ForwardParams {
 template <class T, class P>
 struct BackwardParams {
   const T* grad;
-  const T* feats;  // null when grad_points is
+  const T* feats;  // null if grad_points is null
   const P* points;
   T* grad_feats;   // contiguous, or null
   P* grad_points;  // contiguous, or null

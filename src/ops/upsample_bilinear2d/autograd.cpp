@@ -1,9 +1,9 @@
-// With weights wy[o, i] and wx[o, i] of input pixel i in output pixel o, along each axis:
+// With the weights wy[o, i] and wx[o, i] of input pixel i in output pixel o along each axis:
 //
-//   out  = wy input wx^T
-//   grad = wy^T grad_out wx
+//   output     = wy input wx^T
+//   grad_input = wy^T grad_output wx
 //
-// Each is linear and the transpose of the other, so they are each other's derivative, at any order.
+// Both are linear, and each is the transpose of the other. So each is the derivative of the other, at any order.
 
 #include "cppcuda/kit/autograd.h"
 

@@ -1,4 +1,4 @@
-// From tensors to the kernels' Params.
+// Converts tensors to the kernels' Params.
 
 #include <torch/library.h>
 
@@ -17,7 +17,7 @@ Tensor resize(const Tensor& source, const kit::Output& output, bool backward, st
   Tensor target = kit::allocate(output);
   if (target.numel() == 0) return target;
   const Tensor &input = backward ? target : source, &result = backward ? source : target;
-  const bool copies = input.sizes() == result.sizes();  // whatever the scale is, as in torch and ONNX Runtime
+  const bool copies = input.sizes() == result.sizes();  // whatever the scale, as in torch and ONNX Runtime
   kit::visit_dtype(source.scalar_type(), [&]<class T>(std::type_identity<T>) {
     using A = kit::opmath<T>;
     const Params<T> p{

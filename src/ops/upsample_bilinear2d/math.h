@@ -1,7 +1,7 @@
 #pragma once
 
-// Which pixels of the input an output pixel reads, along one axis, and the reverse. All of it follows from tap(), for
-// forward and backward alike, so that rounding can neither drop a pixel from a gradient nor count it twice.
+// The input pixels that an output pixel reads along one axis, and the output pixels that read an input pixel. Forward
+// and backward both use tap(), so that rounding can neither drop a pixel from a gradient nor count it twice.
 
 #include <cmath>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace cppcuda::ops::upsample_bilinear2d {
 // The modes have their names in ONNX Resize.
 enum class Mode { half_pixel, align_corners, asymmetric };
 
-// The two input pixels of one output pixel. Where the position is that of a pixel, both are that pixel, with weights 1
-// and 0.
+// The two input pixels that an output pixel reads. If its position coincides with a pixel, both are that pixel, with
+// weights 1 and 0.
 template <class A, class Index = int64_t>
 struct Tap {
   Index lower, upper;
@@ -27,9 +27,8 @@ struct Tap {
   CPPCUDA_HOST_DEVICE A weight(Index i) const { return i == lower ? lower_weight : upper_weight; }
 };
 
-// The value between two pixels. A pixel of weight 1 is copied: 0 * value would be NaN for an infinite value, and the
-// sum would lose the sign of -0. A is a number or a vector of them. fma: the same bits wherever the compiler inlines
-// it.
+// The value between two pixels. A pixel of weight 1 is copied, because 0 * value would be NaN for an infinite value,
+// and the sum would lose the sign of -0. A is a number or a vector. fma gives the same bits in every inlined copy.
 template <class A>
 CPPCUDA_HOST_DEVICE A interpolate(A lower, A upper, A lower_weight, A upper_weight) {
   using kit::select;
@@ -43,13 +42,13 @@ CPPCUDA_HOST_DEVICE A sum_start(int64_t terms) {
   return terms > 0 ? A(-0.0) : A(0);
 }
 
-// Input pixels first .. last - 1, or output pixels.
+// The pixels first .. last - 1.
 template <class Index = int64_t>
 struct Range {
   Index first, last;
 };
 
-// A is the type that coordinates are computed in, Index that of pixels.
+// A is the type of coordinates, Index the type of pixel indices.
 template <class A, class Index = int64_t>
 struct Axis {
   Index in, out;
@@ -61,7 +60,7 @@ struct Axis {
     return {static_cast<Other>(in), static_cast<Other>(out), scale, offset};
   }
 
-  // Position in the input, in pixels. fma: the same bits with and without contraction.
+  // The position in the input, in pixels. fma gives the same bits with and without contraction.
   CPPCUDA_HOST_DEVICE A source(Index o) const {
     const A x = std::fma(static_cast<A>(o) + offset, scale, -offset);
     return x > A(0) ? x : A(0);
@@ -69,14 +68,14 @@ struct Axis {
 
   CPPCUDA_HOST_DEVICE Tap<A, Index> tap(Index o) const {
     const A x = source(o);
-    // Compared before it is converted: a given scale can lead anywhere.
+    // Compare before converting, because with a given scale x may be out of range.
     const Index lower = x < static_cast<A>(in - 1) ? static_cast<Index>(x) : in - 1;
     const A weight = x - static_cast<A>(lower);
     if (lower == in - 1 || weight == A(0)) return {lower, lower, A(1), A(0)};
     return {lower, lower + 1, A(1) - weight, weight};
   }
 
-  // The outputs that read input pixel i. lower and upper do not decrease along the outputs.
+  // The outputs that read input pixel i. lower and upper are non-decreasing functions of the output.
   CPPCUDA_HOST_DEVICE Range<Index> outputs_of(Index i) const {
     return {i > 0 ? search(i - 1, [this, i](Index o) { return tap(o).upper >= i; }) : 0,
             i < in - 1 ? search(i + 1, [this, i](Index o) { return tap(o).lower > i; }) : out};
@@ -101,9 +100,9 @@ Axis<A> make_axis(Mode mode, int64_t in, int64_t out, std::optional<double> scal
     return {in, out, out > 1 ? static_cast<A>(in - 1) / static_cast<A>(out - 1) : A(0), A(0)};
   }
   // The limit keeps 0 * scale from being NaN.
-  const double most = std::numeric_limits<A>::max();
+  const double limit = std::numeric_limits<A>::max();
   return {in, out,
-          scale ? static_cast<A>(1 / *scale < most ? 1 / *scale : most) : static_cast<A>(in) / static_cast<A>(out),
+          scale ? static_cast<A>(1 / *scale < limit ? 1 / *scale : limit) : static_cast<A>(in) / static_cast<A>(out),
           mode == Mode::half_pixel ? A(0.5) : A(0)};
 }
 

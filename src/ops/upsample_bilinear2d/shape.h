@@ -20,11 +20,11 @@ inline std::optional<Mode> find_mode(std::string_view name) {
 // Like Tensor::suggest_memory_format, except that sizes of 0 count as 1: an unbacked N or C may or may not be 0.
 inline at::MemoryFormat memory_format_of(const Tensor& tensor) {
   const auto sizes = tensor.sym_sizes(), strides = tensor.sym_strides();
-  c10::SymInt least = 1;  // an expanded C is no channels_last
+  c10::SymInt min_stride = 1;  // so that an expanded C is not channels_last
   for (const int64_t d : {1, 3, 2, 0}) {
-    if (TORCH_GUARD_OR_FALSE(strides[d].sym_lt(least))) return at::MemoryFormat::Contiguous;
-    if (d == 0 && TORCH_GUARD_OR_FALSE(least.sym_eq(strides[1]))) return at::MemoryFormat::Contiguous;
-    least = strides[d] * sizes[d].max(1);
+    if (TORCH_GUARD_OR_FALSE(strides[d].sym_lt(min_stride))) return at::MemoryFormat::Contiguous;
+    if (d == 0 && TORCH_GUARD_OR_FALSE(min_stride.sym_eq(strides[1]))) return at::MemoryFormat::Contiguous;
+    min_stride = strides[d] * sizes[d].max(1);
   }
   return at::MemoryFormat::ChannelsLast;
 }

@@ -10,8 +10,8 @@ namespace cppcuda::kit {
 struct CpuContext {
   Capability capability;
 
-  // Operators that read and write more bytes than this, the size of the last-level cache, use non-temporal stores,
-  // because a plain store first reads the line that it overwrites.
+  // The size of the last-level cache. Operators that read and write more bytes use non-temporal stores, because a plain
+  // store first reads the line that it overwrites.
   int64_t cache_bytes;
 
   // at::parallel_for(0, count, grain_size, ...), where each thread calls call(task, begin, end).

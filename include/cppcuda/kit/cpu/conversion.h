@@ -20,7 +20,7 @@ struct Conversion {
   using Bits = typename Native<A>::Bits;
   using Halves = typename Native<A>::Halves;
 
-  // 16 bits to 32 and back. (gcc 12 splits what __builtin_convertvector does with 32 or 64 bytes.)
+  // 16 bits to 32 and back. (gcc 12 splits __builtin_convertvector for 32 and 64 bytes.)
   CPPCUDA_INLINE static Bits extended(Halves h) {
 #if defined(__AVX512F__)
     return (Bits)_mm512_cvtepu16_epi32((__m256i)h);
@@ -81,7 +81,7 @@ struct Conversion {
   // Adding a power of two whose last digit is that of the half rounds as the half does.
   CPPCUDA_INLINE static Halves narrow(std::type_identity<c10::Half>, V x) {
     const V a = abs(x);
-    // Subnormal halves are multiples of 2^-24, and 0.5 has that as its last digit.
+    // Subnormal halves are multiples of 2^-24, the weight of the last bit of 0.5.
     const Bits small = (a + V(0.5F)).bits() - 0x3F000000;
     const Bits b = a.bits(), normal = (b + 0xFFF + (b >> 13 & 1) - (112u << 23)) >> 13;
     Bits h = b < (113u << 23) ? small : normal;

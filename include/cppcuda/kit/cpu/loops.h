@@ -1,6 +1,6 @@
 #pragma once
 
-// Loops over n values, a register at a time.
+// Loops over n values, one register at a time.
 
 #include "cppcuda/kit/cpu/memory.h"
 #include "cppcuda/kit/cpu/native.h"
@@ -16,7 +16,7 @@ CPPCUDA_INLINE void for_vectors(int64_t n, F f) {
   if (i < n) f(i, n - i);
 }
 
-// f(i, registers, count) for as many registers at a time as `several`, then for each of the rest.
+// f(i, registers, count) for groups of `several` registers, then for each remaining register.
 template <class V, int several, class F>
 CPPCUDA_INLINE void for_groups(int64_t n, F f) {
   constexpr std::integral_constant<int, V::lanes> all;
@@ -27,8 +27,8 @@ CPPCUDA_INLINE void for_groups(int64_t n, F f) {
   if (i < n) f(i, one, n - i);
 }
 
-// out[i] = f(i, count) for each register full of n values. Nontemporal: with stores that bypass the caches, to memory
-// that is aligned to its elements.
+// Writes f(i, count) to out + i for each register of n values. Nontemporal: the stores bypass the caches; out must be
+// aligned to its elements.
 template <class V, bool Nontemporal, class T, class F>
 CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
   int64_t i = 0;

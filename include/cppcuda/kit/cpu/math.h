@@ -7,7 +7,7 @@
 namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
-// low <= x <= high; a NaN stays one.
+// x limited to [low, high]; NaN stays NaN.
 template <class A, bool Fast>
 CPPCUDA_INLINE Vec<A, Fast> clamp(Vec<A, Fast> x, Vec<A, Fast> low, Vec<A, Fast> high) {
 #if defined(__AVX512F__)
@@ -46,7 +46,7 @@ struct Exponential {
   using V = Vec<A, Fast>;
   using C = ExpConstants<A>;
   typename V::Ints n;
-  V whole, rest;  // whole: n
+  V whole, rest;  // whole is n as a float
 
   CPPCUDA_INLINE explicit Exponential(V x) {
     x = clamp(x, V(C::lowest), V(C::highest));
@@ -64,7 +64,7 @@ struct Exponential {
     rest = r + r2 * series;
   }
 
-  // 2^m, for m of a normal number.
+  // 2^m, if that is a normal number.
   CPPCUDA_INLINE static V power_of_2(typename V::Ints m) {
     return V(std::bit_cast<typename V::Values>((m + C::bias) << C::mantissa));
   }
@@ -82,8 +82,8 @@ CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
 #if defined(__AVX512F__)
   using V = Vec<A, Fast>;
   if constexpr (Fast && sizeof(A) == 4) {
-    // 2^floor(t) 2^(f - 1/2), of a minimax polynomial on [0, 1], whose relative error is 7.5e-8. No bounds on x: f is 0
-    // where t is infinite.
+    // 2^floor(t) times a minimax polynomial for 2^(f - 1/2) on [0, 1], with a relative error of 7.5e-8. x needs no
+    // clamping, because f is 0 if t is infinite.
     const V t = x * V(0x1.715476p0F) + V(0.5F), f = _mm512_reduce_ps(t.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     const V low = V(0.70710673F) + V(0.49013324F) * f, middle = V(0.16981425F) + V(0.03947517F) * f;
     const V high = V(0.00635642F) + V(0.00132765F) * f, f2 = f * f;
@@ -95,7 +95,7 @@ CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
   if constexpr (sizeof(A) == 8) return _mm512_scalef_pd(sum.v, e.whole.v);
 #else
   const E e(x);
-  // In two steps, since 2^n need not be a normal number.
+  // In two steps, because 2^n may not be a normal number.
   const auto half = e.n >> 1;
   return (E::power_of_2(half) + E::power_of_2(half) * e.rest) * E::power_of_2(e.n - half);
 #endif
@@ -105,7 +105,7 @@ CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
 template <class A, bool Fast>
 CPPCUDA_INLINE Vec<A, Fast> expm1(Vec<A, Fast> x) {
   using E = Exponential<A, Fast>;
-  const Vec<A, Fast> lowest(-A(ExpConstants<A>::mantissa + 3));  // below it is -1
+  const Vec<A, Fast> lowest(-A(ExpConstants<A>::mantissa + 3));  // below this, expm1(x) is -1
   const E e(select(x < lowest, lowest, x));
   const auto scale = E::power_of_2(e.n);
   return scale * e.rest + (scale - Vec<A, Fast>(1));

@@ -3,9 +3,9 @@
 // The vector types of GCC and clang that hold a register of floats or doubles. They exist for every processor; the
 // compiler replaces instructions that it lacks.
 //
-// The files of this folder that kernels include are compiled once per capability of the processor (isa.h). Everything
-// in them is inlined, and lies in the namespace of the capability: a function with AVX-512 instructions must not be
-// what another file calls.
+// The files of this folder that kernels include are compiled once per CPU capability (isa.h). Everything in them is
+// inlined and is in the namespace of the capability, because other files must not call functions with AVX-512
+// instructions.
 
 #include <bit>
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace cppcuda::kit {
 // Below this many elements a second thread costs more than it saves.
 inline constexpr int64_t grain_size = 1 << 15;
 
-// f(isa, begin, end) on ranges of rows, each with at least work_per_task in it.
+// Calls f(isa, begin, end) on ranges of rows, each with at least work_per_task units of work.
 template <class F>
 void parallel_rows(const CpuContext& cpu, int64_t rows, int64_t work_per_row, int64_t work_per_task, const F& f) {
   const int64_t rows_per_task = std::max<int64_t>(1, work_per_task / std::max<int64_t>(1, work_per_row));

@@ -68,7 +68,7 @@ struct Vec {
     return of_bits((a.bits() & ~sign_bit()) | (sign.bits() & sign_bit()));
   }
 
-  // T: the dtype in memory. n: only the first n values, zeros after them.
+  // T is the dtype in memory. With n, loads only the first n values; the others are zeros.
   template <class T>
   CPPCUDA_INLINE static Vec load(const T* p) {
     if constexpr (sizeof(T) == sizeof(A)) {
@@ -144,8 +144,8 @@ struct Vec {
     store(p);
   }
 
-  // Non-temporal stores, to addresses that are multiples of nontemporal_alignment<T> bytes. Processors without them use
-  // plain stores.
+  // Non-temporal stores, to addresses aligned to nontemporal_alignment<T> bytes. Processors without non-temporal stores
+  // use plain ones.
   template <class T>
   static constexpr int nontemporal_alignment = lanes * sizeof(T);
   // For contiguous rows of n values.

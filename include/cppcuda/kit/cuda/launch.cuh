@@ -14,7 +14,7 @@ template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
             std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  // This library's CUDA runtime has a current device of its own.
+  // This library links its own CUDA runtime, which has its own current device.
   int previous = 0;
   cudaError_t error = cudaGetDevice(&previous);
   if (error == cudaSuccess && previous != stream.device) error = cudaSetDevice(stream.device);

@@ -2,7 +2,7 @@
 
 namespace cppcuda::kit {
 
-// Brings a line of global memory into the L2 cache, for a load that comes later.
+// Prefetches a line of global memory into the L2 cache.
 __device__ inline void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
 
 }  // namespace cppcuda::kit

@@ -2,8 +2,8 @@
 
 namespace cppcuda::kit {
 
-// The block's dynamic shared memory, LaunchShape::shared_bytes of it. One name for all types: a template that declares
-// an array of its own clashes with the next instantiation.
+// The block's dynamic shared memory, which has LaunchShape::shared_bytes. One array serves all types, because extern
+// arrays of different types in two instantiations of a template would clash.
 template <class T>
 __device__ T* shared_memory() {
   extern __shared__ __align__(16) unsigned char memory[];

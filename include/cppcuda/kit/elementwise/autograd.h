@@ -1,7 +1,7 @@
 #pragma once
 
-// Derivatives of elementwise operators (pointwise_math.h). The gradient of each input is grad * slope(saved), an
-// elementwise operator too, whose derivative by grad is itself.
+// Derivatives of elementwise operators (math.h). The gradient of each input is grad * slope(saved), which is also an
+// elementwise operator, and its own derivative with respect to grad.
 
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/elementwise/dual.h"
@@ -62,7 +62,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
                         const Need<Op>& need) {
     Inputs<Op> result;
     if (need[0]) result[0] = call_with<Op>(grads[0], saved_of(forward.inputs), forward.attributes);
-    ((need[1 + S] ? static_cast<void>(result[1 + S] = by_saved<S>(grads[0], forward)) : void()), ...);
+    ((need[1 + S] ? static_cast<void>(result[1 + S] = along_saved<S>(grads[0], forward)) : void()), ...);
     return result;
   }
 
@@ -72,22 +72,22 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
       accumulate(out, call_with<Op>(tangents[0], saved_of(forward.inputs), forward.attributes));
     }
     const auto add = [&](const Tensor& t) { t.defined() ? accumulate(out, t) : void(); };
-    ((tangents[1 + S].defined() ? add(by_saved<S>(tangents[1 + S], forward)) : void()), ...);
+    ((tangents[1 + S].defined() ? add(along_saved<S>(tangents[1 + S], forward)) : void()), ...);
     return {out};
   }
 
  private:
   static std::array<Tensor, sizeof...(S)> saved_of(const Inputs<Op>& inputs) { return {inputs[1 + S]...}; }
 
-  // direction times grad times the derivative of the slope by what was saved, rounded once. Undefined for zero. The
-  // factors come last: in the derivative itself, terms may cancel exactly.
-  template <int Wanted>
-  static Tensor by_saved(const Tensor& direction, const kit::Saved<PointwiseBackwardFormula>& forward) {
+  // direction * grad * (derivative of the slope with respect to saved tensor number Index), rounded once; undefined if
+  // it is zero. The factors are multiplied last, because terms of the derivative may cancel exactly.
+  template <int Index>
+  static Tensor along_saved(const Tensor& direction, const kit::Saved<PointwiseBackwardFormula>& forward) {
     const Tensor& grad = forward.inputs[0];
     const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
     const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
     const auto dual = [&](int s, const Tensor& t) {
-      return Dual(in_opmath(t), s == Wanted ? Dual::Tangent(1.0) : std::nullopt);
+      return Dual(in_opmath(t), s == Index ? Dual::Tangent(1.0) : std::nullopt);
     };
     const Dual::Tangent tangent = backward.slope(dual(S, forward.inputs[1 + S])...).tangent();
     if (!tangent) return {};
@@ -96,7 +96,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
   }
 };
 
-// In a TORCH_LIBRARY_IMPL of the Autograd key.
+// Call this in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class TheFamily>
 void differentiate_pointwise(torch::Library& m, TheFamily family) {
   for_each_operator(

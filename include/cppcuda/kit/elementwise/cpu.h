@@ -1,6 +1,6 @@
 #pragma once
 
-// Elementwise ops on the CPU: from tensors to LoopParams.
+// Elementwise operators on the CPU: the conversion from tensors to LoopParams.
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
@@ -31,7 +31,7 @@ struct CpuLoop {
     constexpr size_t tensors = sizeof...(Inputs) + 1;
     const int64_t size = out.element_size();
     const bool nontemporal = cpu_context().exceeds_cache(tensors * out.nbytes());
-    // The loop writes to the first one only.
+    // The loop writes only to the first tensor.
     const std::array<char*, tensors> first{static_cast<char*>(out.mutable_data_ptr()),
                                            const_cast<char*>(static_cast<const char*>(inputs.const_data_ptr()))...};
     std::array<int64_t, tensors> steps;
@@ -49,7 +49,7 @@ struct CpuLoop {
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
     auto iterator = config.build();
-    // data[0] and steps[0] are of out; steps of the outer loop follow those of the inner one.
+    // data[0] and steps[0] belong to out. The steps of the outer loop follow those of the inner loop.
     auto loop = [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
       constexpr size_t tensors = sizeof...(Inputs) + 1;
       for (int64_t j = 0; j < outer; ++j) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// An elementwise op's loop over raw pointers, as pointwise_cpu.h calls it and pointwise_cpu_loop.h defines it.
+// The declaration of an elementwise operator's loop over raw pointers. cpu_loop.h defines it.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@ namespace cppcuda::kit {
 
 template <class Isa, class Math, class T>
 struct PointwiseKernel {
-  // data and steps (in bytes): of the output, then of the inputs. nontemporal: with stores that bypass the
-  // caches, where memory is dense.
+  // data and steps (in bytes) are those of the output, followed by the inputs. nontemporal: stores to dense memory
+  // bypass the caches.
   static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
 };
 

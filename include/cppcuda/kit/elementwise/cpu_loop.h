@@ -1,6 +1,6 @@
 #pragma once
 
-// Loops of elementwise operators, for a library's cpu_kernel.cpp (isa.h), which instantiates them:
+// The loops of elementwise operators. A library's cpu_kernel.cpp (isa.h) instantiates them:
 //
 //   template void kit::instantiate_pointwise<kit::Isa>(Family);
 
@@ -19,7 +19,7 @@
 namespace cppcuda::kit {
 namespace CPPCUDA_ISA {
 
-// Attributes is Math, or nothing where it has none: an empty Math that lambdas capture costs registers.
+// Attributes is Math, or empty if Math has no attributes: capturing an empty Math in lambdas costs registers.
 template <class Math, class T, class... Attributes>
 struct PointwiseLoop {
   static constexpr int inputs = Math::inputs;
@@ -33,7 +33,7 @@ struct PointwiseLoop {
     const T* in[inputs];
     for (int input = 0; input < inputs; ++input) in[input] = reinterpret_cast<const T*>(data[input + 1]);
     T* out = reinterpret_cast<T*>(data[0]);
-    // A caller's memory may begin anywhere; such stores want whole registers of elements.
+    // A caller's memory may have any alignment, but non-temporal stores need elements that are aligned.
     nontemporal &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
     nontemporal ? dense_nontemporal(out, in, n, math...) : dense<false>(out, in, n, math...);
   }
@@ -57,14 +57,15 @@ struct PointwiseLoop {
     dense<true>(out, in, n, math...);
   }
 
-  // Steps in bytes. Through the dense loop too, so that an element's bits do not depend on where it lies; in pieces
-  // that stay in the first cache. (A register's worth at a time is slow to read right after it was written.)
+  // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
+  // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
+  // stored.)
   [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
                                                         Attributes... math) {
-    constexpr int64_t piece = 256;
-    T memory[inputs + 1][piece];
-    for (int64_t begin = 0; begin < n; begin += piece) {
-      const int64_t count = n - begin < piece ? n - begin : piece;
+    constexpr int64_t block = 256;
+    T memory[inputs + 1][block];
+    for (int64_t begin = 0; begin < n; begin += block) {
+      const int64_t count = n - begin < block ? n - begin : block;
       const T* in[inputs];
       for (int input = 0; input < inputs; ++input) {
         const int64_t step = steps[input + 1];
@@ -91,7 +92,7 @@ struct PointwiseLoop {
 
 }  // namespace CPPCUDA_ISA
 
-// A list of types has no explicit instantiation: the attribute keeps what nothing calls in this file.
+// Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
 template <class Isa, class Math, class T>
 [[gnu::used]] void PointwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
                                                       bool nontemporal, [[maybe_unused]] Math math) {

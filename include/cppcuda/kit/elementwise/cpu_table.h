@@ -1,6 +1,6 @@
 #pragma once
 
-// Puts the CPU kernels of a family of elementwise operators into the table, for a library's cpu.cpp.
+// Adds the CPU kernels of a family of elementwise operators to the table, for a library's cpu.cpp.
 
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "cppcuda/kit/elementwise/math.h"

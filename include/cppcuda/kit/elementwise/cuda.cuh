@@ -1,6 +1,6 @@
 #pragma once
 
-// Launches of elementwise operators, for a library's cuda.cu, which puts those of its family into the table.
+// Launches of elementwise operators, for a library's cuda.cu, which adds the kernels of its family to the table.
 
 #include "cppcuda/kit/cuda/launch.cuh"
 #include "cppcuda/kit/cuda/width.h"

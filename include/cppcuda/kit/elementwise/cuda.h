@@ -1,6 +1,6 @@
 #pragma once
 
-// Elementwise operators on CUDA: from tensors to DenseParams or StridedParams.
+// Elementwise operators on CUDA: the conversion from tensors to DenseParams or StridedParams.
 
 #include <ATen/TensorIterator.h>
 
@@ -34,7 +34,7 @@ struct CudaLoop {
     at::TensorIteratorConfig config;
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
-    const auto iterator = config.build();  // orders the dims by stride and merges what it can
+    const auto iterator = config.build();  // orders the dims by stride and merges them if possible
     TORCH_CHECK(iterator.ndim() <= pointwise_max_dims,
                 "cppcuda: elementwise operators on CUDA take tensors of at most ", pointwise_max_dims,
                 " dims that cannot be merged, got ", iterator.ndim());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Registration of elementwise ops, everything but the CPU and CUDA kernels and the derivatives.
+// Registration of elementwise operators, except the CPU and CUDA kernels and the derivatives.
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
@@ -14,7 +14,7 @@
 
 namespace cppcuda::kit {
 
-// Any number of dims is the operator's own, so that a batch is never folded.
+// An elementwise operator accepts any number of leading dims, so a batch is never folded.
 template <class Kernels, class TheOp, class Ranks>
 struct PointwiseVmap;
 
@@ -43,7 +43,7 @@ void define_functional(torch::Library& library, const std::string& schema) {
 [[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
 
 // The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
-// take part in no gradient, so a call that would lose one is an error. Checks is their PointwiseWriting.
+// not differentiable, so a call that would lose a gradient is an error. Checks is their PointwiseWriting.
 template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
 struct OutVariant;
 
@@ -60,7 +60,7 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
     TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
   }
 
-  // Without a new version a graph that has saved the tensor would go on with what is now in it.
+  // Without a new version, a graph that saved the tensor would silently use the new values.
   static void bump_version(c10::DispatchKeySet keys, Args... args) {
     {
       const at::AutoDispatchBelowADInplaceOrView below;
@@ -86,7 +86,7 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
     TheOp::call(for_tensor([&](const Tensor& t) { return level.unwrap(t, batch); }, args)...);
   }
 
-  // For a view with the negative bit, whose memory holds the negated values.
+  // For a view with the negative bit, whose memory has the negated values.
   static void negative(Args... args) {
     Checks::check(args...);
     Checks::written(args...).copy_(functional(args...));
@@ -126,7 +126,8 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
   }
 };
 
-// In a TORCH_LIBRARY_FRAGMENT. The schema returns nothing: torch.compile refuses ops whose output is an argument.
+// Call this in a TORCH_LIBRARY_FRAGMENT. The schema returns nothing, because torch.compile rejects operators whose
+// output is an argument.
 template <class TheOp, class Functional, class Checks>
 void define_out_variant(torch::Library& library, const std::string& schema) {
   using Kernels = OutVariant<TheOp, Functional, Checks>;
@@ -148,7 +149,7 @@ inline std::string schema_of(std::string_view name, const std::string& arguments
   return std::string(name.substr(name.find("::") + 2)) + "(" + arguments + ") -> " + result;
 }
 
-// In a TORCH_LIBRARY_FRAGMENT: every operator that pointwise_family.h names, but for kernels and derivatives.
+// Defines every operator that family.h describes, without kernels and derivatives. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
 void define_pointwise(torch::Library& m, TheFamily family) {
   for_each_operator(

@@ -1,7 +1,7 @@
 #pragma once
 
-// Dual numbers over tensors: a formula that runs on numbers and vectors gives its derivative in a direction when it
-// runs on these. The derivative is made by differentiable operators, so that it has derivatives of every order.
+// Dual numbers over tensors. Evaluated on them, a formula gives its derivative along a direction. The derivative is
+// computed by differentiable operators, so derivatives of any order exist.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ class Dual {
  public:
   using Tensor = at::Tensor;
   using Value = std::variant<double, Tensor>;
-  using Tangent = std::optional<Value>;  // nothing for zero
+  using Tangent = std::optional<Value>;  // empty if zero
 
   // A constant.
   explicit Dual(double number) : value_(number) {}
@@ -57,8 +57,8 @@ class Dual {
     return Dual(y, times(a.tangent_, subtract(1.0, multiply(y, y))));
   }
 
-  // At 0 the derivative is 1, as select(a < 0, -a, a) has it: not 0, with which logistic functions of -|x| would have
-  // none there.
+  // At 0 the derivative is 1, that of select(a < 0, -a, a). With 0, logistic functions of -|x| would have derivative 0
+  // there.
   friend Dual abs(const Dual& a) { return select(a < Dual(0), -a, a); }
 
   // The result of a comparison with a tensor.
@@ -124,7 +124,7 @@ class Dual {
   Tangent tangent_;
 };
 
-// With a derivative in which nothing cancels.
+// Its derivative does not suffer from cancellation.
 template <>
 struct Logistic<Dual> {
   Dual value = Dual(0), complement = Dual(0);

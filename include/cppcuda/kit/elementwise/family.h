@@ -1,15 +1,15 @@
 #pragma once
 
-// The dispatcher's operators of an elementwise definition (pointwise_math.h). For second::swish(Tensor x, float beta):
+// The operators that are registered for an elementwise definition (math.h). For second::swish(Tensor x, float beta):
 //
 //   swish(Tensor x, float beta) -> Tensor
 //   swish_(Tensor(a!) self, float beta) -> ()
 //   swish.out(Tensor x, float beta, *, Tensor(a!) out) -> ()
 //   _swish_backward(Tensor grad, Tensor x, float beta) -> Tensor
 //
-// The backward operator of several inputs has one overload for each, named as that input. Each is one kernel without an
-// output_mask: a gradient that is not requested costs nothing, and all orders of derivatives are elementwise operators
-// of one output.
+// With several inputs, the backward operator has one overload for each, named after the input. Each is one kernel
+// without an output_mask: a gradient that is not requested costs nothing, and derivatives of any order are elementwise
+// operators with one output.
 
 #include <algorithm>
 #include <initializer_list>
@@ -123,18 +123,18 @@ struct PointwiseOps<Definition, std::integer_sequence<int, I...>, std::integer_s
   using Backward = Op<fixed_string<backward_name<Definition, Input>>(),
                       Tensor(const Tensor& grad, TensorArgument<S>..., FloatArgument<F>...)>;
 
-  // The argument whose strides the gradient of an input gets: that input, or the output.
+  // The argument whose strides the gradient of an input gets: that input or, if it is not saved, the output.
   template <int Input>
   static constexpr int backward_like = Definition::saves == Saves::input ? 1 + Input : 1;
 };
 
-// torch refuses an undefined Tensor with a message that does not name it.
+// torch's own error for an undefined tensor does not name the argument.
 template <class TheOp>
 void check_argument(size_t i, const Tensor& t) {
   if (!t.defined()) check_defined(op_name(TheOp::schema()), TheOp::schema().arguments()[i].name().c_str(), t);
 }
 
-// The public C++ functions of an operator of one tensor.
+// The public C++ functions of an operator with one tensor argument.
 template <class Definition>
 Tensor call(const Tensor& input) {
   using TheOp = typename PointwiseOps<Definition>::Forward;

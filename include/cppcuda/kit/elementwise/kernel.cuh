@@ -1,6 +1,6 @@
 #pragma once
 
-// The kernels of every elementwise op. Device code only.
+// The kernels of all elementwise operators. Device code only.
 
 #include <cstdint>
 #include <utility>
@@ -13,7 +13,7 @@
 
 namespace cppcuda::kit {
 
-// Accesses of so many bytes that a thread has in flight for each operand; with more, registers run out.
+// The number of accesses of this size that a thread keeps in flight per operand. With more, registers run out.
 constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
 
@@ -45,7 +45,7 @@ __device__ void pointwise_packs(const DenseParams<Math, T>& p, std::index_sequen
       store(p.out + pack * N, out);
     }
   }
-  // The rest, fewer than N elements.
+  // The remaining elements, fewer than N.
   const int64_t last = packs * N + threadIdx.x;
   if (blockIdx.x == 0 && last < p.count) p.out[last] = pointwise_value<T>(p.math, p.in[I][last]...);
 }
@@ -69,10 +69,10 @@ __device__ void pointwise_elements(const StridedParams<Math, T>& p, std::index_s
       int64_t from[sizeof...(I)] = {};
       to[u] = 0;
       for (int d = 0; d < p.dims; ++d) {
-        const auto [rest, at] = p.sizes[d].divide(index);
+        const auto [rest, i] = p.sizes[d].divide(index);
         index = rest;
-        to[u] += at * p.out_strides[d];
-        ((from[I] += at * p.in_strides[I][d]), ...);
+        to[u] += i * p.out_strides[d];
+        ((from[I] += i * p.in_strides[I][d]), ...);
       }
       ((in[u][I] = p.in[I][from[I]]), ...);
     }

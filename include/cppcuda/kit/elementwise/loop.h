@@ -7,13 +7,13 @@
 
 namespace cppcuda::kit {
 
-// A function of an elementwise operator over tensors, on the device that they are on.
+// Runs an elementwise function over tensors, on their device.
 template <class Math, class... Inputs>
 void run_pointwise(Math math, const Tensor& out, const Inputs&... inputs) {
   out.is_cpu() ? CpuLoop<Math>::run(math, out, inputs...) : CudaLoop<Math>::run(math, out, inputs...);
 }
 
-// In a TORCH_LIBRARY_FRAGMENT.
+// Call this in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
 void implement_pointwise(torch::Library& m, TheFamily family) {
   for_each_operator(

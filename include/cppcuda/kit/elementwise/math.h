@@ -1,11 +1,11 @@
 #pragma once
 
-// Elementwise operators: what an author writes, and the functions that kernels are made from. An operator is a struct
-// in a header of its own:
+// Elementwise operators: how to define one, and the functions that kernels evaluate. An operator is a struct in a
+// header of its own:
 //
 //   struct Swish {
 //     static constexpr char schema[] = "second::swish(Tensor x, float beta)";  // tensors first, then attributes
-//     static constexpr auto saves = kit::Saves::input;                        // what its derivatives read
+//     static constexpr auto saves = kit::Saves::input;                        // read by its derivatives
 //
 //     template <class A>
 //     CPPCUDA_HOST_DEVICE static A forward(A x, A beta);
@@ -13,9 +13,9 @@
 //     CPPCUDA_HOST_DEVICE static A slope(A x, A beta);  // d forward / d x
 //   };
 //
-// A is the type that sums are taken in, or a vector of it. All tensors have the same sizes and dtype. An operator of
-// several tensors has slopes instead of slope, which returns kit::PerInput<A, N>. An operator that saves its output
-// has slopes of that, in place of the tensors. The frame multiplies a slope by the gradient.
+// A is the accumulation type, or a vector of it. All tensors have the same sizes and dtype. An operator with several
+// tensors has `slopes` instead of `slope`, which returns kit::PerInput<A, N>. In an operator that saves its output, the
+// parameter of slope is the output instead of the inputs. The kit multiplies the slope by the gradient.
 
 #include <utility>
 
@@ -25,7 +25,7 @@ namespace cppcuda::kit {
 
 enum class Saves { input, output };
 
-// The derivatives by each of N inputs.
+// The derivatives with respect to each of N inputs.
 template <class A, int N>
 struct PerInput {
   A value[N];
@@ -103,7 +103,7 @@ struct PointwiseBackward {
   }
 };
 
-// Calls f<Kernel>() for the functions of each operator: its value, and its gradient by each input.
+// Calls f<Math>() for the functions of each operator: its value, and its gradient with respect to each input.
 template <class... Definitions, class F>
 constexpr void for_each_math(Family<Definitions...>, F f) {
   const auto backward = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The arguments of the CUDA kernels of elementwise operators. Math holds the attributes.
+// The arguments of the CUDA kernels of elementwise operators. Math contains the attributes.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace cppcuda::kit {
 
-// Tensors whose elements lie in the same order, without gaps.
+// For dense tensors with the same memory order.
 template <class Math, class T>
 struct DenseParams {
   T* out;
@@ -25,7 +25,7 @@ struct StridedParams {
   const T* in[Math::inputs];
   int64_t count;
   int dims;
-  Divisor sizes[pointwise_max_dims];  // the fastest first
+  Divisor sizes[pointwise_max_dims];  // the dim with the smallest stride first
   int64_t out_strides[pointwise_max_dims];
   int64_t in_strides[Math::inputs][pointwise_max_dims];
   [[no_unique_address]] Math math;

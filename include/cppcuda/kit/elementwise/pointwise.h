@@ -1,7 +1,7 @@
 #pragma once
 
-// Elementwise operators: what they take, and what comes out. pointwise_math.h says what an author writes;
-// pointwise_loop.h runs it over tensors.
+// The arguments and outputs of elementwise operators, and their checks. math.h explains how to define an operator;
+// loop.h runs it over tensors.
 
 #include <torch/library.h>
 
@@ -15,21 +15,21 @@ namespace cppcuda::kit {
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 
-// Number i of the arguments that are tensors, and the one that is written to.
+// Tensor argument number i, and the argument that is written to.
 const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i);
 const c10::Argument& written_argument(const c10::FunctionSchema& schema);
 
-// Throws unless all are dense floating tensors of the first one's device, dtype and shape.
+// Throws unless all are strided floating-point tensors with the device, dtype and shape of the first one.
 void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors);
 
-// Throws when elements of the argument that is written to are known to share memory (a stride of 0), as
-// at::assert_no_internal_overlap does.
+// Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
+// at::assert_no_internal_overlap.
 void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
 
-// Throws when an input and the argument that is written to overlap without being the same.
+// Throws if an input and the argument that is written to overlap without being the same.
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
 
-// Whether memory can be walked through as if all tensors had one dim: the same strides, no gaps.
+// Whether all tensors are dense with the same strides, so that they can be traversed as one dim.
 inline bool are_dense_alike(TensorRefs tensors) {
   const Tensor& first = tensors.begin()->get();
   return first.is_non_overlapping_and_dense() && std::all_of(tensors.begin() + 1, tensors.end(), [&](const Tensor& t) {
@@ -37,7 +37,7 @@ inline bool are_dense_alike(TensorRefs tensors) {
          });
 }
 
-// The tensors among the arguments of a call, and the attributes, which follow them.
+// The tensors among the arguments of a call. The attributes follow them.
 template <class... Args>
 auto tensors_of(const Args&... args) {
   const auto tensor = [](const auto& arg) {
@@ -50,7 +50,7 @@ auto tensors_of(const Args&... args) {
   return std::tuple_cat(tensor(args)...);
 }
 
-// Runs a function of an operator over tensors: pointwise_loop.h.
+// Runs an elementwise function over tensors (loop.h).
 template <class Math, class... Inputs>
 void run_pointwise(Math math, const Tensor& out, const Inputs&... inputs);
 

@@ -6,7 +6,7 @@
 
 namespace cppcuda::kit {
 
-// a / divisor rounded up, and a rounded up to a multiple of divisor. a is not negative.
+// a / divisor rounded up, and a rounded up to a multiple of divisor. a must not be negative.
 template <class T>
 CPPCUDA_HOST_DEVICE constexpr T ceil_div(T a, T divisor) {
   return (a + divisor - 1) / divisor;
@@ -37,12 +37,12 @@ class Divisor {
 
   CPPCUDA_HOST_DEVICE int64_t value() const { return value_; }
 
-  // Both below 2^31.
+  // a and the divisor must be below 2^31.
   CPPCUDA_HOST_DEVICE uint32_t quotient(uint32_t a) const {
     return (static_cast<uint32_t>(uint64_t{a} * narrow_factor_ >> 32) + a) >> shift_;
   }
 
-  // a: not negative
+  // a must not be negative.
   CPPCUDA_HOST_DEVICE Division divide(int64_t a) const {
     const auto n = static_cast<uint64_t>(a);
     const auto q = static_cast<int64_t>((static_cast<uint64_t>(Wide{n} * factor_ >> 64) + n) >> shift_);

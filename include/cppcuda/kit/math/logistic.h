@@ -9,15 +9,15 @@
 
 namespace cppcuda::kit {
 
-// 1 / (1 + exp(-x)). exp overflows to infinity for large -x, and the quotient is 0 then, as it should be.
+// 1 / (1 + exp(-x)). For large -x, exp overflows to infinity, and the quotient is correctly 0.
 template <class A>
 CPPCUDA_HOST_DEVICE A logistic(A x) {
   using std::exp;
   return A(1) / (A(1) + exp(-x));
 }
 
-// logistic(x) and logistic(-x), for formulas that need the derivative too: it is their product, in which nothing
-// cancels. With e = exp(-|x|), which cannot overflow, they are 1 / (1 + e) and e / (1 + e).
+// logistic(x) and logistic(-x), for formulas that also need the derivative, which is their product and does not suffer
+// from cancellation. They are 1 / (1 + e) and e / (1 + e) with e = exp(-|x|), which cannot overflow.
 template <class A>
 struct Logistic {
   A value, complement;

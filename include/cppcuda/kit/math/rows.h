@@ -21,8 +21,8 @@ struct RowStride {
 
   CPPCUDA_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
     if (rows.per_batch.value() == rows.count) return r * row;
-    const auto [of_batch, of_row] = rows.per_batch.divide(r);
-    return of_batch * batch + of_row * row;
+    const auto [b, n] = rows.per_batch.divide(r);
+    return b * batch + n * row;
   }
 };
 

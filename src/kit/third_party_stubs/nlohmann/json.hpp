@@ -1,7 +1,7 @@
 #pragma once
 
-// ATen/functorch/Interpreter.h names nlohmann::json, which torch does not ship, in two functions
-// that serialise an interpreter. Neither is called here; this is enough to parse them.
+// ATen/functorch/Interpreter.h uses nlohmann::json, which torch does not ship, in two functions that serialise an
+// interpreter. Neither is called here; this stub is enough to compile the header.
 
 #include <string>
 

@@ -30,7 +30,7 @@ CPPCUDA_INLINE void add_dots(const T* x, int64_t x_row, const T* w, int64_t w_ro
   });
 }
 
-// gates[m][n] = hx[m] . weight[n] + input[m] . weight[n] (its other columns) + bias[n]
+// gates[m][n] = [hx, input][m] . weight[n] + bias[n]
 template <int M, int N, class T, class C>
 CPPCUDA_INLINE void gates_tile(const SmallForwardParams<T, C>& p, int row, int gate) {
   using A = kit::opmath<T>;
@@ -121,7 +121,7 @@ struct Columns {
     });
   }
 
-  // D: the type that gradients of gates are kept in.
+  // D is the type that the gradients of the gates are stored in.
   template <bool HY, bool CY, class D>
   CPPCUDA_INLINE static void backward(const BackwardParams<T, C>& p, D* total_grad_gates, int64_t row, int64_t begin,
                                       int64_t end) {

@@ -17,7 +17,7 @@ struct CellKernel {
   static void forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin, int64_t end);
   static void backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin, int64_t end);
 
-  // Columns begin .. end - 1 of the state, of all rows.
+  // Columns begin .. end - 1 of the state in all rows.
   static void small_forward(const SmallForwardParams<T, C>& p, int begin, int end);
   // The gradients of cx, weight and bias for these columns, and those of the gates, [rows, 3 size].
   static void small_backward(const SmallBackwardParams<T, C>& p, A* total_grad_gates, int begin, int end);

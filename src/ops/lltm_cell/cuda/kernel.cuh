@@ -1,6 +1,6 @@
 #pragma once
 
-// A thread computes N neighbouring elements of a row of the state, from the same columns of its three gates.
+// A thread computes N adjacent elements of a row of the state from the same columns of its three gates.
 
 #include "cppcuda/kit/cuda/fast_float.cuh"
 #include "cppcuda/kit/cuda/launch_shape.h"

@@ -64,7 +64,7 @@ void small_backward(const SmallBackwardParams<T, C>& p, kit::CudaStream& stream)
 
 template <class T, class C>
 void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
-  // A row of gates has three parts: each of them must start on a 16-byte boundary.
+  // Each of the three gates in a row must start on a 16-byte boundary.
   const bool packs = in_packs(p.gates) && in_packs(p.gates.data, p.size) && in_packs(p.grad_gates) &&
                      in_packs(p.grad_hy) && in_packs(p.grad_cy) && in_packs(p.cx) &&
                      in_packs(p.total_grad_gates, p.size) && in_packs(p.grad_cx, p.size);

@@ -10,7 +10,7 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// Shared bytes of backward: the gradient of the gates, in the type of sums.
+// The shared memory of backward: the gradient of the gates, in the accumulation type.
 inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
   return cell.rows * 3 * cell.size * sum_bytes;
 }
@@ -26,7 +26,7 @@ inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
 
-// Threads that share one element of the state in forward: neighbours read neighbouring weights.
+// The threads that share one element of the state in forward. Adjacent threads read adjacent weights.
 constexpr int small_lanes = 8;
 
 inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) small_forward_kernel(S
   }
 }
 
-// Row r of [hx, input], from column k on.
+// The address of [hx, input][r, k].
 template <class T, class C>
 __device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int k) {
   return k < p.size ? p.hx + r * p.size + k : p.input + r * p.inputs + (k - p.size);

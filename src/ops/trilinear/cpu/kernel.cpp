@@ -52,7 +52,7 @@ struct Loops {
     }
   }
 
-  // Several corners of a row in one register, which differ along the last axes only.
+  // Several corners of a row in one register. They differ only along the last axes.
   template <int count>
   struct Together {
     int first;

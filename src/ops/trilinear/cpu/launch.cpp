@@ -7,7 +7,7 @@ namespace {
 
 template <class T, class P>
 void forward(const ForwardParams<T, P>& p, const kit::CpuContext& cpu) {
-  constexpr int64_t rows = 8 + 1;  // of F values: the corners, the output
+  constexpr int64_t rows = 8 + 1;  // of F values each: the corners and the output
   const bool nontemporal = cpu.exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
   kit::parallel_rows(cpu, p.rows.count, 8 * p.features, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
     RowKernel<typename decltype(isa)::type, T, P>::forward(p, begin, end, nontemporal);
@@ -16,7 +16,7 @@ void forward(const ForwardParams<T, P>& p, const kit::CpuContext& cpu) {
 
 template <class T, class P>
 void backward(const BackwardParams<T, P>& p, const kit::CpuContext& cpu) {
-  const int64_t rows = (p.feats ? 8 : 0) + 1 + 8;  // of F values: the corners, the output's gradient, the corners'
+  const int64_t rows = (p.feats ? 8 : 0) + 1 + 8;  // of F values each: feats, grad, grad_feats
   const bool nontemporal = cpu.exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
   kit::parallel_rows(cpu, p.rows.count, 8 * p.features, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
     RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, nontemporal);

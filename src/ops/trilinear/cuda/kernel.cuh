@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Forw
   }
 }
 
-// Both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed
-// order: per thread, then across the lanes of a row.
+// Computes both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed order: per
+// thread, then across the lanes of a row.
 template <int N, bool FEATS, bool POINTS, class T, class P>
 __global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 2 : 3)
     backward_kernel(BackwardParams<T, P> p, int lane_bits) {

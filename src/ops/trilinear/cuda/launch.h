@@ -22,7 +22,7 @@ struct Tile {
 
 // How the threads of a warp access their rows.
 enum class Access {
-  whole,   // a thread takes rows of its own
+  whole,   // a thread computes whole rows
   staged,  // through shared memory
   direct,  // each value from global memory
 };

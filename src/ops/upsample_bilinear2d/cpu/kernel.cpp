@@ -11,7 +11,7 @@ using kit::for_vectors;
 using kit::Vec;
 using kit::write_vectors;
 
-// to[i] = the sum over r of weights[r] from[r * step + i]. Nontemporal: n is a multiple of the lanes.
+// to[i] = sum over r of weights[r] * from[r * step + i]. With Nontemporal, n must be a multiple of the number of lanes.
 template <bool Nontemporal, class A, class T, class U>
 CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, int64_t rows, int64_t n, U* to) {
   using V = Vec<A>;
@@ -78,8 +78,8 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
       auto corner = [&](int i, int64_t c, auto count) {
         return Unit ? V::load(corners[i] + c, count) : V::load(corners[i] + c * channel_step, channel_step, count);
       };
-      // A loop of its own: the select in interpolate() makes it a quarter slower when data is in the cache (AVX2, AMD
-      // EPYC).
+      // This loop is separate because the select in interpolate() would make the other one a quarter slower in cache
+      // (AVX2, AMD EPYC).
       if (column.upper_weight == 0 || row.upper_weight == 0) [[unlikely]] {
         for_vectors<V>(depth, [&](int64_t c, auto n) {
           const V above = interpolate(corner(0, c, n), corner(1, c, n), left, right);
@@ -128,10 +128,10 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
   for_vectors<V>(readers.in, [&](int64_t x, auto count) {
     const A* from = sums + readers.first[x / block];
     V sum(A(-0.0));
-    for (int64_t k = 0; k < readers.most; ++k) {
+    for (int64_t k = 0; k < readers.max_readers; ++k) {
       const V weight = V::load(readers.weights + k * readers.stride + x);
       const V value = V::gather(from, readers.outputs + k * readers.stride + x, readers.out - readers.first[x / block]);
-      sum += select(weight == V(0), weight, weight * value);  // the value of a placeholder may be infinite
+      sum += select(weight == V(0), weight, weight * value);  // a placeholder's value may be infinite
     }
     sum.store(out + x, count);
   });

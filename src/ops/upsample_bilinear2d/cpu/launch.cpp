@@ -11,7 +11,7 @@
 namespace cppcuda::ops::upsample_bilinear2d {
 namespace {
 
-// Memory is a sequence of images of `depth` values per pixel: planes of one channel, or all channels.
+// Memory as a sequence of images with `depth` values per pixel: planes of one channel, or images with all channels.
 template <class T>
 struct Images {
   int64_t count, depth;
@@ -30,8 +30,8 @@ bool uses_nontemporal_stores(const Params<T>& p, const kit::CpuContext& cpu) {
   return cpu.exceeds_cache(p.batch * p.channels * (p.y.in * p.x.in + p.y.out * p.x.out) * sizeof(T));
 }
 
-// A row of the output lies between two rows of the input. These are interpolated along x first, once for all rows of
-// the output between them.
+// A row of the output is between two rows of the input. These are interpolated along x once, for all output rows
+// between them.
 template <class Kernel, class T>
 class PlaneResizer {
   using A = kit::opmath<T>;
@@ -47,12 +47,12 @@ class PlaneResizer {
   }
 
  private:
-  // Two rows of the input, interpolated along x: the even and the odd one of two neighbours.
+  // A row of the input, interpolated along x. One buffer holds even rows, the other odd rows.
   const A* stretched(int64_t plane, int64_t y) {
     A* result = memory_.data() + (y & 1) * whole_blocks(p_.x.out);
-    const int64_t wanted = plane * p_.y.in + y;
-    if (held_[y & 1] == wanted) return result;
-    held_[y & 1] = wanted;
+    const int64_t row = plane * p_.y.in + y;
+    if (held_[y & 1] == row) return result;
+    held_[y & 1] = row;
     Kernel::stretch(columns_, Images<T>::source(p_, plane) + y * p_.strides.h, p_.strides.w, result);
     return result;
   }
@@ -90,7 +90,7 @@ void forward(const ForwardParams<T>& p, const kit::CpuContext& cpu) {
   });
 }
 
-// A row of the input's gradient: the rows of the output's gradient are summed along y, and the sum along x.
+// For each row of the input's gradient, sums the rows of the output's gradient along y, then the result along x.
 template <class T>
 void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   using A = kit::opmath<T>;
@@ -98,13 +98,13 @@ void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   const Images<T> images(p);
   const int64_t depth = images.depth;
   // If a scale is given, nearly all outputs may read the border pixels.
-  const bool alike = columns.most * p.x.in <= 8 * (p.x.in + p.x.out);
+  const bool even = columns.max_readers * p.x.in <= 8 * (p.x.in + p.x.out);
   std::optional<VectorReaders<A>> vectors;
-  if (depth == 1 && alike) vectors.emplace(columns, p.x.out);
+  if (depth == 1 && even) vectors.emplace(columns, p.x.out);
   const bool nontemporal = uses_nontemporal_stores(p, cpu);
-  // The number of pixels along x whose sums along y stay in the first-level cache.
+  // The pixels along x whose sums along y fit in the L1 cache.
   const int64_t tile = depth == 1 ? p.x.in : std::max<int64_t>(1, 4096 / sizeof(A) / depth * p.x.in / p.x.out);
-  // Work follows the larger of the two images.
+  // The work is determined by the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
   kit::parallel_rows(cpu, images.count * p.y.in, work, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
     using Kernel = RowKernel<typename decltype(isa)::type, T>;
