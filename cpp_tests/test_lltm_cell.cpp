@@ -168,18 +168,18 @@ TEST(LltmCellMath, NothingOverflows) {
 }
 
 using cppcuda::ops::lltm_cell::CellSizes;
-using cppcuda::ops::lltm_cell::is_small;
+using cppcuda::ops::lltm_cell::is_small_on_cuda;
 
 TEST(SmallCell, WhichCellsAreSmall) {
-  EXPECT_TRUE(is_small({16, 32, 128}, 4));
-  EXPECT_TRUE(is_small({1, 1, 1}, 8));
-  EXPECT_TRUE(is_small({4, 0, 8}, 4));
-  EXPECT_FALSE(is_small({0, 4, 8}, 4));
-  EXPECT_FALSE(is_small({4, 8, 0}, 4));
-  EXPECT_FALSE(is_small({256, 256, 1024}, 4));
+  EXPECT_TRUE(is_small_on_cuda({16, 32, 128}, 4));
+  EXPECT_TRUE(is_small_on_cuda({1, 1, 1}, 8));
+  EXPECT_TRUE(is_small_on_cuda({4, 0, 8}, 4));
+  EXPECT_FALSE(is_small_on_cuda({0, 4, 8}, 4));
+  EXPECT_FALSE(is_small_on_cuda({4, 8, 0}, 4));
+  EXPECT_FALSE(is_small_on_cuda({256, 256, 1024}, 4));
   constexpr int64_t huge = int64_t{1} << 40;
   for (const CellSizes& sizes : {CellSizes{huge, 1, 1}, {1, huge, 1}, {1, 1, huge}, {huge, huge, huge}}) {
-    EXPECT_FALSE(is_small(sizes, 4));
+    EXPECT_FALSE(is_small_on_cuda(sizes, 4));
   }
 }
 
@@ -189,7 +189,7 @@ TEST(SmallCell, LaunchesHoldForAllThatAreSmall) {
       for (const int64_t size : {1, 8, 128, 1000}) {
         for (const int64_t sum_bytes : {4, 8}) {
           const CellSizes sizes{rows, inputs, size};
-          if (!is_small(sizes, sum_bytes)) continue;
+          if (!is_small_on_cuda(sizes, sum_bytes)) continue;
           const auto forward = small_forward_launch(sizes), backward = small_backward_launch(sizes, sum_bytes, 1);
           // One group of lanes for each element of the state.
           EXPECT_GE(int64_t{forward.blocks} * forward.threads, rows * size * cppcuda::ops::lltm_cell::small_lanes);

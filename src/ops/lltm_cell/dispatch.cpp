@@ -38,7 +38,7 @@ bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments
     if (t.defined() && (t.dim() == 3 || !t.is_contiguous())) return false;
   }
   const Tensor& first = *arguments.begin();
-  return first.is_cpu() ? is_small_on_cpu(sizes, first.element_size()) : is_small(sizes, first.element_size());
+  return first.is_cpu() ? is_small_on_cpu(sizes, first.element_size()) : is_small_on_cuda(sizes, first.element_size());
 }
 
 template <class T>

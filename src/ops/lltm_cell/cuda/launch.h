@@ -17,7 +17,7 @@ inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
 
 // Below this limit a product takes less time than the launches and copies around it. The limit is an estimate, not
 // measured.
-inline bool is_small(const CellSizes& cell, int64_t value_bytes) {
+inline bool is_small_on_cuda(const CellSizes& cell, int64_t value_bytes) {
   constexpr int64_t max_shared = 40 << 10, max_products = 1 << 21;
   const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);
   // Factor by factor, because the product of arbitrary sizes may overflow.
