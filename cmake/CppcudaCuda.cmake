@@ -2,7 +2,8 @@
 #
 # In:  CPPCUDA_WITH_CUDA (AUTO, ON, OFF), CMAKE_CUDA_ARCHITECTURES or the environment's TORCH_CUDA_ARCH_LIST, the results
 #      of CppcudaTorch.cmake
-# Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled and CMAKE_CUDA_ARCHITECTURES set
+# Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled, and CMAKE_CUDA_ARCHITECTURES and CPPCUDA_NVCC_VERSION
+#      ("13.2") are set
 
 # What a release is built for: machine code for each, and PTX of the last for what comes after it.
 set(CPPCUDA_RELEASE_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;110-real;120")
@@ -51,15 +52,34 @@ function(cppcuda_choose_architectures out)
   set(${out} "${chosen}" PARENT_SCOPE)
 endfunction()
 
-# The first nvcc whose major version is torch's: the one of before, CUDACXX, the interpreter's own packages, the system's.
-# Where the project that cppcuda is a part of has enabled CUDA, there is no other one.
-function(cppcuda_find_nvcc out reason)
+# Of the architectures of a release those that nvcc knows, with PTX of the last: CUDA 12.6 has none above 9.0.
+function(cppcuda_keep_known_architectures nvcc architectures)
+  execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE text ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+" numbers "${CPPCUDA_RELEASE_ARCHITECTURES}")
+  set(known "")
+  foreach(number IN LISTS numbers)
+    if(text MATCHES "compute_${number}([^0-9]|$)")
+      list(APPEND known ${number})
+    endif()
+  endforeach()
+  if(known)
+    list(POP_BACK known last)
+    list(TRANSFORM known APPEND "-real")
+    set(${architectures} "${known};${last}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# The first nvcc whose major version is torch's, as a newer one may need a newer driver than torch: the one of before,
+# CUDACXX, the interpreter's own packages, the system's. With a CPU build of torch any nvcc will do. Where the project that
+# cppcuda is a part of has enabled CUDA, there is no other one.
+function(cppcuda_find_nvcc out version reason)
   set(major "${CPPCUDA_TORCH_CUDA_MAJOR}")
   find_program(CPPCUDA_SYSTEM_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin)
   mark_as_advanced(CPPCUDA_SYSTEM_NVCC)
   set(candidates "${CMAKE_CUDA_COMPILER}")
   if(NOT CMAKE_CUDA_COMPILER_LOADED)
-    list(APPEND candidates "$ENV{CUDACXX}" "${CPPCUDA_TORCH_DIR}/../nvidia/cu${major}/bin/nvcc" "${CPPCUDA_SYSTEM_NVCC}")
+    file(GLOB packaged "${CPPCUDA_TORCH_DIR}/../nvidia/cu*/bin/nvcc")
+    list(APPEND candidates "$ENV{CUDACXX}" ${packaged} "${CPPCUDA_SYSTEM_NVCC}")
   endif()
   set(refused "")
   foreach(nvcc IN LISTS candidates)
@@ -67,15 +87,22 @@ function(cppcuda_find_nvcc out reason)
       continue()
     endif()
     execute_process(COMMAND "${nvcc}" --version OUTPUT_VARIABLE text ERROR_QUIET)
-    if(text MATCHES "release ([0-9]+)\\.([0-9]+)" AND CMAKE_MATCH_1 EQUAL major)
-      cmake_path(NORMAL_PATH nvcc)
-      set(${out} "${nvcc}" PARENT_SCOPE)
-      set(${reason} "nvcc ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}: ${nvcc}" PARENT_SCOPE)
-      return()
+    if(text MATCHES "release ([0-9]+)\\.([0-9]+)")
+      if(NOT major OR CMAKE_MATCH_1 EQUAL major)
+        cmake_path(NORMAL_PATH nvcc)
+        set(${out} "${nvcc}" PARENT_SCOPE)
+        set(${version} "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}" PARENT_SCOPE)
+        set(${reason} "nvcc ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}: ${nvcc}" PARENT_SCOPE)
+        return()
+      endif()
     endif()
     string(APPEND refused "; ${nvcc} is not of CUDA ${major}")
   endforeach()
   set(${out} "" PARENT_SCOPE)
+  if(NOT major)
+    set(${reason} "torch ${CPPCUDA_TORCH_VERSION} is a CPU build, and no nvcc was found (CUDACXX names one)" PARENT_SCOPE)
+    return()
+  endif()
   set(${reason}
       "torch is built for CUDA ${CPPCUDA_TORCH_CUDA}, and no nvcc of CUDA ${major} was found${refused} (pip install 'cuda-toolkit[nvcc,nvvm,cccl,cudart]==${CPPCUDA_TORCH_CUDA}.*' brings one)"
       PARENT_SCOPE)
@@ -84,13 +111,16 @@ endfunction()
 set(CPPCUDA_CUDA OFF)
 if(CPPCUDA_WITH_CUDA STREQUAL "OFF")
   set(_cppcuda_why "CPPCUDA_WITH_CUDA=OFF")
-elseif(NOT CPPCUDA_TORCH_CUDA)
-  set(_cppcuda_why "torch ${CPPCUDA_TORCH_VERSION} is a CPU build")
+elseif(NOT CPPCUDA_TORCH_CUDA AND NOT CPPCUDA_WITH_CUDA STREQUAL "ON")
+  set(_cppcuda_why "torch ${CPPCUDA_TORCH_VERSION} is a CPU build; CPPCUDA_WITH_CUDA=ON builds the kernels nevertheless")
 else()
   cppcuda_choose_architectures(_cppcuda_architectures)
   if(_cppcuda_architectures)
-    cppcuda_find_nvcc(_cppcuda_nvcc _cppcuda_why)
+    cppcuda_find_nvcc(_cppcuda_nvcc CPPCUDA_NVCC_VERSION _cppcuda_why)
     if(_cppcuda_nvcc)
+      if(_cppcuda_architectures STREQUAL CPPCUDA_RELEASE_ARCHITECTURES)
+        cppcuda_keep_known_architectures("${_cppcuda_nvcc}" _cppcuda_architectures)
+      endif()
       cmake_path(GET _cppcuda_nvcc PARENT_PATH _cppcuda_nvcc_dir)
       find_library(CPPCUDA_CUDART_STATIC cudart_static HINTS "${_cppcuda_nvcc_dir}/../lib" "${_cppcuda_nvcc_dir}/../lib64"
                    "${_cppcuda_nvcc_dir}/../targets/x86_64-linux/lib" NO_DEFAULT_PATH)

@@ -28,6 +28,8 @@ MAJOR = CUDA.split(".")[0] if CUDA else ""
     r'set\(CPPCUDA_RELEASE_ARCHITECTURES "(.*)"\)', (ROOT / "cmake/CppcudaCuda.cmake").read_text()
 )
 
+CPU_TORCH = f"off (torch {RELEASE}+cpu is a CPU build; CPPCUDA_WITH_CUDA=ON builds the kernels nevertheless)"
+
 pytestmark = pytest.mark.any_torch
 
 
@@ -137,11 +139,17 @@ def fake_nvidia_smi(folder: Path, gpus: str) -> Path:
     return program.parent
 
 
-def fake_nvcc(folder: Path, release: str) -> Path:
-    nvcc = folder / f"fake-{release}" / "nvcc"
-    nvcc.parent.mkdir()
-    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.99'\n")
+def fake_nvcc(folder: Path, release: str, architectures: str = "", *, with_runtime: bool = False) -> Path:
+    """A program that answers `nvcc --version`, and `nvcc --list-gpu-arch` with the architectures."""
+    nvcc = folder / f"fake-{release}" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    version = f"Cuda compilation tools, release {release}, V{release}.99"
+    listed = " ".join(f"compute_{a}" for a in architectures.split())
+    nvcc.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' || printf '%s\\n' {listed}\n")
     nvcc.chmod(0o755)
+    if with_runtime:
+        (nvcc.parents[1] / "lib").mkdir()
+        (nvcc.parents[1] / "lib" / "libcudart_static.a").touch()
     return nvcc
 
 
@@ -163,12 +171,15 @@ def test_cuda_torch_without_toolkit(configure: Configure, cuda_torch: Path) -> N
 
 
 def test_cpu_torch_with_toolkit(configure: Configure, cpu_torch: Path, tmp_path: Path) -> None:
-    off = configure(cpu_torch, CUDACXX=str(fake_nvcc(tmp_path, "13.1"))).cuda
-    assert off == f"off (torch {RELEASE}+cpu is a CPU build)"
+    assert configure(cpu_torch, CUDACXX=str(fake_nvcc(tmp_path, "13.1"))).cuda == CPU_TORCH
+    # One build serves CPU builds and CUDA builds of torch, so either may be there where it is made.
+    nvcc = nvcc_of_this_torch()
+    on = configure(cpu_torch, "-DCPPCUDA_WITH_CUDA=ON", CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="9.0").cuda
+    assert re.fullmatch(rf"on \(nvcc {MAJOR}\.\d+: {re.escape(nvcc)}; architectures 90-real\)", on)
 
 
 def test_cpu_torch_without_toolkit(configure: Configure, cpu_torch: Path) -> None:
-    assert configure(cpu_torch).cuda == f"off (torch {RELEASE}+cpu is a CPU build)"
+    assert configure(cpu_torch).cuda == CPU_TORCH
 
 
 # ---------------------------------------------------------------- which nvcc
@@ -204,7 +215,10 @@ def test_on_fails_with_the_reason(configure: Configure, cuda_torch: Path, cpu_to
     error = configure(cuda_torch, "-DCPPCUDA_WITH_CUDA=ON").error
     assert "cppcuda: CPPCUDA_WITH_CUDA=ON, but torch is built for CUDA 13.1, and no nvcc of CUDA 13 was found" in error
     error = configure(cpu_torch, "-DCPPCUDA_WITH_CUDA=ON").error
-    assert f"cppcuda: CPPCUDA_WITH_CUDA=ON, but torch {RELEASE}+cpu is a CPU build" in error
+    assert (
+        f"cppcuda: CPPCUDA_WITH_CUDA=ON, but torch {RELEASE}+cpu is a CPU build, and no nvcc was found "
+        "(CUDACXX names one)" in error
+    )
 
 
 def test_off(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
@@ -217,6 +231,12 @@ def test_off(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
 
 def test_architectures_of_a_release(configure: Configure) -> None:
     assert configure(TORCH, CUDACXX=nvcc_of_this_torch()).cuda.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
+
+
+def test_architectures_of_a_release_that_nvcc_knows(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
+    nvcc = fake_nvcc(tmp_path, "13.1", "75 80 86 87 90 100", with_runtime=True)
+    # It compiles nothing, so the rest fails.
+    assert "; architectures 75-real;80-real;86-real;90-real;100)" in configure(cuda_torch, CUDACXX=str(nvcc)).error
 
 
 def test_architectures_of_the_first_time_stay(configure: Configure) -> None:
@@ -243,7 +263,7 @@ def test_libtorch_archive(configure: Configure, cpu_torch: Path) -> None:
     (cpu_torch / "version.py").unlink()
     (cpu_torch / "build-version").write_text(f"{RELEASE}+cpu\n")
     run = configure(cpu_torch)
-    assert run.cuda == f"off (torch {RELEASE}+cpu is a CPU build)"
+    assert run.cuda == CPU_TORCH
     assert f"torch {RELEASE}+cpu in {cpu_torch}" in run.text
     (cpu_torch / "build-version").write_text(f"{RELEASE}+cu991\n")
     assert configure(cpu_torch).cuda.startswith("off (torch is built for CUDA 99.1, and no nvcc of CUDA 99 was found")
@@ -310,7 +330,7 @@ def optimised(folder: Path) -> set[tuple[bool, bool]]:
     """For each compiled file, whether it is one of cppcuda and whether it is optimised."""
     commands = json.loads((folder / "compile_commands.json").read_text())
     assert len(commands) > 30
-    flags = [(c["file"].startswith(f"{ROOT}/src"), c["command"].split()) for c in commands]
+    flags = [(not c["file"].endswith("/main.cpp"), c["command"].split()) for c in commands]
     return {(ours, "-O3" in f and "-DNDEBUG" in f) for ours, f in flags}
 
 
