@@ -73,6 +73,7 @@ CASES = [
     Case("scale", lambda x: second.scale(x, -1.5), lambda x: x * -1.5, (X,)),
     Case("exp", second.exp, torch.exp, (X,)),
     Case("swish", lambda x: second.swish(x, 1.5), lambda x: x * torch.sigmoid(1.5 * x), (X,)),
+    Case("tanhshrink", second.tanhshrink, lambda x: x - x.tanh(), (X,)),
     Case("gated", second.gated, lambda x, gate: x * torch.sigmoid(gate), (X, X)),
     Case(
         "swish backward",
@@ -361,6 +362,14 @@ def test_elementwise_gradients_that_nobody_needs() -> None:
         with Calls() as calls:
             torch.autograd.grad(out, inputs)
         assert {op._overloadname for op in calls.ops if op._opname == "_gated_backward"} == called
+
+
+def test_second_derivative_that_is_written_by_hand() -> None:
+    """That of the slope would be 0 here: 1 - tanh(x)^2 is 0 in float32."""
+    x = torch.tensor([-12.0, 10.0, 12.0, 40.0])
+    actual = vmap(grad(grad(second.tanhshrink)))(x)
+    expected = 2 * x.double().tanh() / x.double().cosh() ** 2
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=0)
 
 
 def test_output_that_is_read_is_protected() -> None:

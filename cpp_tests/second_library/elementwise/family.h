@@ -2,10 +2,11 @@
 
 #include "gated.h"
 #include "swish.h"
+#include "tanhshrink.h"
 
 namespace second {
 
 // The elementwise operators of this library.
-using Family = kit::Family<Gated, Swish>;
+using Family = kit::Family<Gated, Swish, Tanhshrink>;
 
 }  // namespace second

@@ -48,6 +48,9 @@ struct PointwiseFormula<Definition, std::integer_sequence<int, I...>> {
   }
 };
 
+template <class Definition>
+inline constexpr bool has_slope_of_slope = requires { &Definition::template slope_of_slope<Dual>; };
+
 template <class Definition, int Input, class Indices = std::make_integer_sequence<int, saved_count<Definition>>>
 struct PointwiseBackwardFormula;
 
@@ -84,15 +87,28 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
   template <int Index>
   static Tensor along_saved(const Tensor& direction, const kit::Saved<PointwiseBackwardFormula>& forward) {
     const Tensor& grad = forward.inputs[0];
-    const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
-    const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
-    const auto dual = [&](int s, const Tensor& t) {
-      return Dual(in_opmath(t), s == Index ? Dual::Tangent(1.0) : std::nullopt);
-    };
-    const Dual::Tangent tangent = backward.slope(dual(S, forward.inputs[1 + S])...).tangent();
-    if (!tangent) return {};
+    const Dual::Tangent derivative = slope_derivative<Index>(forward);
+    if (!derivative) return {};
     const Tensor factor = in_opmath(direction) * in_opmath(grad);
-    return std::visit([&](const auto& t) { return factor * t; }, *tangent).to(grad.scalar_type());
+    return std::visit([&](const auto& t) { return factor * t; }, *derivative).to(grad.scalar_type());
+  }
+
+  template <int Index>
+  static Dual::Tangent slope_derivative(const kit::Saved<PointwiseBackwardFormula>& forward) {
+    const auto dual = [&](int s, Dual::Tangent tangent) {
+      return Dual(in_opmath(forward.inputs[1 + s]), std::move(tangent));
+    };
+    if constexpr (has_slope_of_slope<Definition>) {
+      static_assert(sizeof...(S) == 1, "slope_of_slope is for operators of one tensor");
+      const auto call = [&](auto... attributes) {
+        return Definition::slope_of_slope(dual(0, {}), Dual(attributes)...);
+      };
+      return std::apply(call, forward.attributes).value();
+    } else {
+      const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
+      const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
+      return backward.slope(dual(S, S == Index ? Dual::Tangent(1.0) : std::nullopt)...).tangent();
+    }
   }
 };
 

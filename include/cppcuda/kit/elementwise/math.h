@@ -15,7 +15,9 @@
 //
 // A is the accumulation type, or a vector of it. All tensors have the same sizes and dtype. An operator with several
 // tensors has `slopes` instead of `slope`, which returns kit::PerInput<A, N>. In an operator that saves its output, the
-// parameter of slope is the output instead of the inputs. The kit multiplies the slope by the gradient.
+// parameter of slope is the output instead of the inputs. The kit multiplies the slope by the gradient, and derives
+// second derivatives from the slope (dual.h). For one tensor, slope_of_slope with the parameters of slope may give its
+// derivative instead, if that is more accurate.
 
 #include <utility>
 
