@@ -75,13 +75,13 @@ void add_in_all_modes(const std::string& name, F f) {
   add<c10::InferenceMode>(name + "/inference", f);
 }
 
-// The loop, chosen and called as pointwise_cpu.h does it.
+// The loop, chosen and called as elementwise/cpu.h does it.
 template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
   kit::with_isa([&]<class Isa>(std::type_identity<Isa>) {
-    kit::PointwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
+    kit::ElementwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
   });
   benchmark::ClobberMemory();
 }
@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   add_in_all_modes("eager quick_gelu", [&] { eager_quick_gelu(x); });
   add_in_all_modes("cppcuda::quick_gelu", [&] { cppcuda::quick_gelu(x); });
 
-  using Math = kit::PointwiseForward<elementwise::Sigmoid>;
+  using Math = kit::ElementwiseForward<elementwise::Sigmoid>;
   using Kernels = kit::ForwardKernels<elementwise::Sigmoid>;
   add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
   add<at::NoGradGuard>("sigmoid, at::empty and loop", [&] {

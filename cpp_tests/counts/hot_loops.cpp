@@ -68,24 +68,24 @@ constexpr const char* dtype<c10::BFloat16> = "bfloat16";
 constexpr int64_t many = 4096 + 5;
 
 template <class Math, class T>
-void count_pointwise(const std::string& op, const char* how = "", int64_t step = 1, bool nontemporal = false) {
+void count_elementwise(const std::string& op, const char* how = "", int64_t step = 1, bool nontemporal = false) {
   constexpr int tensors = Math::inputs + 1;
   char* data[tensors];
   int64_t steps[tensors];
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
   std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { kit::PointwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
+        [&] { kit::ElementwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
 }
 
 template <class T>
 void count_elementwise() {
-  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
-  count_pointwise<kit::PointwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
-  count_pointwise<kit::PointwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
-  count_pointwise<kit::PointwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
-  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
-  count_pointwise<kit::PointwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
+  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
+  count_elementwise<kit::ElementwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
+  count_elementwise<kit::ElementwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
+  count_elementwise<kit::ElementwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
+  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
+  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
 }
 
 template <class T>

@@ -9,7 +9,7 @@ namespace {
 using namespace cppcuda::testing;
 
 struct Sigmoid {
-  using Backward = cppcuda::kit::PointwiseOps<cppcuda::elementwise::Sigmoid>::Backward<0>;
+  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::Sigmoid>::Backward<0>;
   static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
@@ -18,7 +18,7 @@ struct Sigmoid {
 };
 
 struct QuickGelu {
-  using Backward = cppcuda::kit::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
+  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
   static Tensor call(const Tensor& x) { return cppcuda::quick_gelu(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::quick_gelu_(x); }
   static Tensor reference(const Tensor& x) { return x * at::sigmoid(1.702 * x); }

@@ -50,7 +50,7 @@ TEST_P(Traffic, Elementwise) {
   const Tensor x = random({1 << 15}), grad = random({1 << 15});
   expect("quick_gelu", {x}, {1.01, 1.01}, [&] { return std::vector{cppcuda::quick_gelu(x)}; });
   expect("quick_gelu backward", {grad, x}, {1.01, 1.01}, [&] {
-    return std::vector{cppcuda::kit::PointwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>::call(grad, x)};
+    return std::vector{cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>::call(grad, x)};
   });
 }
 

@@ -112,11 +112,11 @@ def test_names() -> None:
     assert report.short_name(function) == "trilinear::forward_kernel<8, Half, float>"
     assert report.op_of(function) == "trilinear"
     elementwise = (
-        "void cppcuda::kit::pointwise_dense_kernel"
-        "<4, cppcuda::kit::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
-        "(cppcuda::kit::DenseParams<cppcuda::kit::PointwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
+        "void cppcuda::kit::elementwise_dense_kernel"
+        "<4, cppcuda::kit::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
+        "(cppcuda::kit::DenseParams<cppcuda::kit::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
     )
-    assert report.short_name(elementwise) == "pointwise_dense_kernel<4, PointwiseBackward<QuickGelu, 0>, float>"
+    assert report.short_name(elementwise) == "elementwise_dense_kernel<4, ElementwiseBackward<QuickGelu, 0>, float>"
     assert report.op_of(elementwise) == "quick_gelu"
 
 
@@ -133,8 +133,8 @@ def test_kernels_of_cuda_headers_are_not_ours() -> None:
         ("trilinear::backward_kernel<2, false, true, double, double>", True),
         ("lltm_cell::forward_kernel<4, BFloat16, float>", True),  # the state is in packs of float32
         ("lltm_cell::forward_kernel<4, BFloat16, BFloat16>", False),
-        ("pointwise_dense_kernel<4, PointwiseBackward<Sigmoid, 0>, float>", True),
-        ("pointwise_strided_kernel<PointwiseBackward<Sigmoid, 0>, float>", False),
+        ("elementwise_dense_kernel<4, ElementwiseBackward<Sigmoid, 0>, float>", True),
+        ("elementwise_strided_kernel<ElementwiseBackward<Sigmoid, 0>, float>", False),
         ("plain_kernel", False),
     ],
 )

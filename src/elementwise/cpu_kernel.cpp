@@ -3,6 +3,6 @@
 
 namespace cppcuda {
 
-template void kit::instantiate_pointwise<kit::Isa>(elementwise::Family);
+template void kit::instantiate_elementwise<kit::Isa>(elementwise::Family);
 
 }  // namespace cppcuda

@@ -3,6 +3,6 @@
 
 namespace cppcuda::elementwise {
 
-[[maybe_unused]] static const bool added = kit::add_pointwise_cuda(Family());
+[[maybe_unused]] static const bool added = kit::add_elementwise_cuda(Family());
 
 }  // namespace cppcuda::elementwise

@@ -22,10 +22,10 @@ Tensor& sigmoid_out(Tensor& out, const Tensor& input) { return kit::call_out<ele
 namespace elementwise {
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  kit::define_pointwise(m, Family());
-  kit::implement_pointwise(m, Family());
+  kit::define_elementwise(m, Family());
+  kit::implement_elementwise(m, Family());
 }
-TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) { kit::differentiate_pointwise(m, Family()); }
+TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) { kit::differentiate_elementwise(m, Family()); }
 
 }  // namespace elementwise
 }  // namespace cppcuda

@@ -3,6 +3,6 @@
 
 namespace second {
 
-[[maybe_unused]] static const bool added = kit::add_pointwise_cpu(Family());
+[[maybe_unused]] static const bool added = kit::add_elementwise_cpu(Family());
 
 }  // namespace second

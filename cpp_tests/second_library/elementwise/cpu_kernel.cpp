@@ -3,6 +3,6 @@
 
 namespace cppcuda {
 
-template void kit::instantiate_pointwise<kit::Isa>(second::Family);
+template void kit::instantiate_elementwise<kit::Isa>(second::Family);
 
 }  // namespace cppcuda

@@ -9,9 +9,9 @@
 namespace second {
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  kit::define_pointwise(m, Family());
-  kit::implement_pointwise(m, Family());
+  kit::define_elementwise(m, Family());
+  kit::implement_elementwise(m, Family());
 }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { kit::differentiate_pointwise(m, Family()); }
+TORCH_LIBRARY_IMPL(second, Autograd, m) { kit::differentiate_elementwise(m, Family()); }
 
 }  // namespace second

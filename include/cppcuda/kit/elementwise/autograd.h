@@ -15,22 +15,22 @@ Tensor call_with(const Tensor& grad, const std::array<Tensor, N>& saved, const s
 }
 
 template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>
-struct PointwiseFormula;
+struct ElementwiseFormula;
 
 template <class Definition, int... I>
-struct PointwiseFormula<Definition, std::integer_sequence<int, I...>> {
-  using Op = typename PointwiseOps<Definition>::Forward;
+struct ElementwiseFormula<Definition, std::integer_sequence<int, I...>> {
+  using Op = typename ElementwiseOps<Definition>::Forward;
   static constexpr bool saves_input = Definition::saves == Saves::input;
   static constexpr unsigned all = (1U << sizeof...(I)) - 1;
   static constexpr std::array<Reads, sizeof...(I)> reads{
       (static_cast<void>(I), Reads{.inputs = saves_input ? all : 0, .outputs = saves_input ? 0U : 1U})...};
 
-  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const Saved<PointwiseFormula>& saved,
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const Saved<ElementwiseFormula>& saved,
                         const Need<Op>& need) {
     return {need[I] ? backward<I>(grads[0], saved) : Tensor()...};
   }
 
-  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const Saved<PointwiseFormula>& saved) {
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const Saved<ElementwiseFormula>& saved) {
     Tensor out;
     ((tangents[I].defined() ? accumulate(out, backward<I>(tangents[I], saved)) : void()), ...);
     return {out};
@@ -38,8 +38,8 @@ struct PointwiseFormula<Definition, std::integer_sequence<int, I...>> {
 
  private:
   template <int Input>
-  static Tensor backward(const Tensor& grad, const Saved<PointwiseFormula>& saved) {
-    using Backward = typename PointwiseOps<Definition>::template Backward<Input>;
+  static Tensor backward(const Tensor& grad, const Saved<ElementwiseFormula>& saved) {
+    using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
     if constexpr (saves_input) {
       return call_with<Backward>(grad, saved.inputs, saved.attributes);
     } else {
@@ -52,16 +52,16 @@ template <class Definition>
 inline constexpr bool has_slope_of_slope = requires { &Definition::template slope_of_slope<Dual>; };
 
 template <class Definition, int Input, class Indices = std::make_integer_sequence<int, saved_count<Definition>>>
-struct PointwiseBackwardFormula;
+struct ElementwiseBackwardFormula;
 
 template <class Definition, int Input, int... S>
-struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S...>> {
-  using Op = typename PointwiseOps<Definition>::template Backward<Input>;
+struct ElementwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S...>> {
+  using Op = typename ElementwiseOps<Definition>::template Backward<Input>;
   enum : unsigned { grad = 1, saved = ((1U << sizeof...(S)) - 1) << 1 };
   static constexpr std::array<Reads, 1 + sizeof...(S)> reads{Reads{.inputs = saved},
                                                              (static_cast<void>(S), Reads{.inputs = grad | saved})...};
 
-  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<PointwiseBackwardFormula>& forward,
+  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<ElementwiseBackwardFormula>& forward,
                         const Need<Op>& need) {
     Inputs<Op> result;
     if (need[0]) result[0] = call_with<Op>(grads[0], saved_of(forward.inputs), forward.attributes);
@@ -69,7 +69,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
     return result;
   }
 
-  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const kit::Saved<PointwiseBackwardFormula>& forward) {
+  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const kit::Saved<ElementwiseBackwardFormula>& forward) {
     Tensor out;
     if (tangents[0].defined()) {
       accumulate(out, call_with<Op>(tangents[0], saved_of(forward.inputs), forward.attributes));
@@ -85,7 +85,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
   // direction * grad * (derivative of the slope with respect to saved tensor number Index), rounded once; undefined if
   // it is zero. The factors are multiplied last, because terms of the derivative may cancel exactly.
   template <int Index>
-  static Tensor along_saved(const Tensor& direction, const kit::Saved<PointwiseBackwardFormula>& forward) {
+  static Tensor along_saved(const Tensor& direction, const kit::Saved<ElementwiseBackwardFormula>& forward) {
     const Tensor& grad = forward.inputs[0];
     const Dual::Tangent derivative = slope_derivative<Index>(forward);
     if (!derivative) return {};
@@ -94,7 +94,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
   }
 
   template <int Index>
-  static Dual::Tangent slope_derivative(const kit::Saved<PointwiseBackwardFormula>& forward) {
+  static Dual::Tangent slope_derivative(const kit::Saved<ElementwiseBackwardFormula>& forward) {
     const auto dual = [&](int s, Dual::Tangent tangent) {
       return Dual(in_opmath(forward.inputs[1 + s]), std::move(tangent));
     };
@@ -106,7 +106,7 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
       return std::apply(call, forward.attributes).value();
     } else {
       const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
-      const PointwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
+      const ElementwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
       return backward.slope(dual(S, S == Index ? Dual::Tangent(1.0) : std::nullopt)...).tangent();
     }
   }
@@ -114,14 +114,14 @@ struct PointwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S.
 
 // Call this in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class TheFamily>
-void differentiate_pointwise(torch::Library& m, TheFamily family) {
+void differentiate_elementwise(torch::Library& m, TheFamily family) {
   for_each_operator(
       family,
       [&]<class Definition>() {
-        m.impl(PointwiseOps<Definition>::Forward::name, autograd<PointwiseFormula<Definition>>());
+        m.impl(ElementwiseOps<Definition>::Forward::name, autograd<ElementwiseFormula<Definition>>());
       },
       [&]<class Definition, int Input>() {
-        using Formula = PointwiseBackwardFormula<Definition, Input>;
+        using Formula = ElementwiseBackwardFormula<Definition, Input>;
         m.impl(Formula::Op::name, autograd<Formula>());
       });
 }

@@ -7,8 +7,8 @@
 
 #include "cppcuda/kit/cpu/parallel.h"
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
-#include "cppcuda/kit/elementwise/pointwise.h"
 #include "cppcuda/kit/kernels.h"
 
 namespace cppcuda::kit {

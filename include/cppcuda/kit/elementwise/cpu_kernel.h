@@ -9,13 +9,13 @@
 namespace cppcuda::kit {
 
 template <class Isa, class Math, class T>
-struct PointwiseKernel {
+struct ElementwiseKernel {
   // data and steps (in bytes) are those of the output, followed by the inputs. nontemporal: stores to dense memory
   // bypass the caches.
   static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
 };
 
-// The arguments of the kernel for Math and T: see PointwiseKernel.
+// The arguments of the kernel for Math and T: see ElementwiseKernel.
 template <class Math, class T>
 struct LoopParams {
   char* const* data;

@@ -2,7 +2,7 @@
 
 // The loops of elementwise operators. A library's cpu_kernel.cpp (isa.h) instantiates them:
 //
-//   template void kit::instantiate_pointwise<kit::Isa>(Family);
+//   template void kit::instantiate_elementwise<kit::Isa>(Family);
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -21,7 +21,7 @@ namespace CPPCUDA_ISA {
 
 // Attributes is Math, or empty if Math has no attributes: capturing an empty Math in lambdas costs registers.
 template <class Math, class T, class... Attributes>
-struct PointwiseLoop {
+struct ElementwiseLoop {
   static constexpr int inputs = Math::inputs;
   using V = Vec<opmath<T>, /*Fast*/ sizeof(T) == 2>;
 
@@ -94,22 +94,22 @@ struct PointwiseLoop {
 
 // Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
 template <class Isa, class Math, class T>
-[[gnu::used]] void PointwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
-                                                      bool nontemporal, [[maybe_unused]] Math math) {
+[[gnu::used]] void ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
+                                                        bool nontemporal, [[maybe_unused]] Math math) {
   if constexpr (std::is_empty_v<Math>) {
-    PointwiseLoop<Math, T>::run(data, steps, n, nontemporal);
+    ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal);
   } else {
-    PointwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, math);
+    ElementwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, math);
   }
 }
 
 template <class Isa, class TheFamily>
-void instantiate_pointwise(TheFamily family) {
+void instantiate_elementwise(TheFamily family) {
   for_each_math(family, []<class Math>() {
-    static_cast<void>(&PointwiseKernel<Isa, Math, double>::run);
-    static_cast<void>(&PointwiseKernel<Isa, Math, float>::run);
-    static_cast<void>(&PointwiseKernel<Isa, Math, c10::Half>::run);
-    static_cast<void>(&PointwiseKernel<Isa, Math, c10::BFloat16>::run);
+    static_cast<void>(&ElementwiseKernel<Isa, Math, double>::run);
+    static_cast<void>(&ElementwiseKernel<Isa, Math, float>::run);
+    static_cast<void>(&ElementwiseKernel<Isa, Math, c10::Half>::run);
+    static_cast<void>(&ElementwiseKernel<Isa, Math, c10::BFloat16>::run);
   });
 }
 

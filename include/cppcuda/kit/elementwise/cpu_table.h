@@ -11,12 +11,12 @@ namespace cppcuda::kit {
 template <class Math, class T>
 void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
   with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
-    PointwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.nontemporal, p.math);
+    ElementwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.nontemporal, p.math);
   });
 }
 
 template <class TheFamily>
-bool add_pointwise_cpu(TheFamily family) {
+bool add_elementwise_cpu(TheFamily family) {
   for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); }); });
   return true;
 }

@@ -11,28 +11,28 @@
 namespace cppcuda::kit {
 
 template <class Math, class T>
-void pointwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
+void elementwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
   bool aligned = is_aligned16(p.out, {});
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
   with_width<pack_size<T>>(aligned, [&](auto n) {
     const auto packs = ceil_div<int64_t>(p.count, n);
-    const LaunchShape shape = grid_stride_launch(packs, pointwise_unroll(n * sizeof(T)) * threads_per_block);
-    launch(pointwise_dense_kernel<n, Math, T>, shape, stream, p);
+    const LaunchShape shape = grid_stride_launch(packs, elementwise_unroll(n * sizeof(T)) * threads_per_block);
+    launch(elementwise_dense_kernel<n, Math, T>, shape, stream, p);
   });
 }
 
 template <class Math, class T>
-void pointwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
+void elementwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
   const LaunchShape shape = grid_stride_launch(p.count, strided_unroll * threads_per_block);
-  launch(pointwise_strided_kernel<Math, T>, shape, stream, p);
+  launch(elementwise_strided_kernel<Math, T>, shape, stream, p);
 }
 
 template <class TheFamily>
-bool add_pointwise_cuda(TheFamily family) {
+bool add_elementwise_cuda(TheFamily family) {
   for_each_math(family, []<class Math>() {
     for_each_dtype([]<class T>() {
-      add_to_table(&pointwise_dense<Math, T>);
-      add_to_table(&pointwise_strided<Math, T>);
+      add_to_table(&elementwise_dense<Math, T>);
+      add_to_table(&elementwise_strided<Math, T>);
     });
   });
   return true;

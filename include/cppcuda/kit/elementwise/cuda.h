@@ -5,8 +5,8 @@
 #include <ATen/TensorIterator.h>
 
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/elementwise/params.h"
-#include "cppcuda/kit/elementwise/pointwise.h"
 #include "cppcuda/kit/kernels.h"
 
 namespace cppcuda::kit {
@@ -35,8 +35,8 @@ struct CudaLoop {
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
     const auto iterator = config.build();  // orders the dims by stride and merges them if possible
-    TORCH_CHECK(iterator.ndim() <= pointwise_max_dims,
-                "cppcuda: elementwise operators on CUDA take tensors of at most ", pointwise_max_dims,
+    TORCH_CHECK(iterator.ndim() <= elementwise_max_dims,
+                "cppcuda: elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
                 " dims that cannot be merged, got ", iterator.ndim());
     StridedParams<Math, T> p{.out = out.mutable_data_ptr<T>(),
                              .in = {inputs.template const_data_ptr<T>()...},

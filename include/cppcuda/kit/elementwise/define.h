@@ -9,22 +9,22 @@
 
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
-#include "cppcuda/kit/elementwise/pointwise.h"
+#include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/vmap.h"
 
 namespace cppcuda::kit {
 
 // An elementwise operator accepts any number of leading dims, so a batch is never folded.
 template <class Kernels, class TheOp, class Ranks>
-struct PointwiseVmap;
+struct ElementwiseVmap;
 
 template <class Kernels, class TheOp, int... Zeros>
-struct PointwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
+struct ElementwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
   static constexpr auto run = VmapKernel<TheOp, Kernels::shape, std::numeric_limits<int>::max(), 0 * Zeros...>::run;
 };
 
 // "...,...->... ...": along every dim of so many tensors.
-inline std::string pointwise_sharding_rule(int tensors, const char* result) {
+inline std::string elementwise_sharding_rule(int tensors, const char* result) {
   std::string rule = "...";
   for (int i = 1; i < tensors; ++i) rule += ",...";
   return rule + result;
@@ -34,16 +34,16 @@ inline std::string pointwise_sharding_rule(int tensors, const char* result) {
 template <class TheOp, class Kernels, int Tensors>
 void define_functional(torch::Library& library, const std::string& schema) {
   define<TheOp, Kernels::shape>(library, schema.c_str(), {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
-  using Vmap = PointwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
+  using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
-  define_sharding<TheOp>(library, pointwise_sharding_rule(Tensors, "->... ..."));
+  define_sharding<TheOp>(library, elementwise_sharding_rule(Tensors, "->... ..."));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
 [[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
 
 // The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
-// not differentiable, so a call that would lose a gradient is an error. Checks is their PointwiseWriting.
+// not differentiable, so a call that would lose a gradient is an error. Checks is their OutVariantKernel.
 template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
 struct OutVariant;
 
@@ -151,11 +151,11 @@ inline std::string schema_of(std::string_view name, const std::string& arguments
 
 // Defines every operator that family.h describes, without kernels and derivatives. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
-void define_pointwise(torch::Library& m, TheFamily family) {
+void define_elementwise(torch::Library& m, TheFamily family) {
   for_each_operator(
       family,
       [&]<class Definition>() {
-        using Ops = PointwiseOps<Definition>;
+        using Ops = ElementwiseOps<Definition>;
         using Forward = typename Ops::Forward;
         using InPlace = typename Ops::InPlace;
         using Out = typename Ops::Out;
@@ -165,12 +165,12 @@ void define_pointwise(torch::Library& m, TheFamily family) {
             m, schema_of(Forward::name, arguments, "Tensor"));
         define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
             m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
-        define_sharding<InPlace>(m, pointwise_sharding_rule(input_count<Definition>, "-> ..."));
+        define_sharding<InPlace>(m, elementwise_sharding_rule(input_count<Definition>, "-> ..."));
         define_out_variant<Out, Forward, OutKernels<Definition>>(
             m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
       },
       [&]<class Definition, int Input>() {
-        using Backward = typename PointwiseOps<Definition>::template Backward<Input>;
+        using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
         std::string arguments = "Tensor grad";
         if (Definition::saves == Saves::output) arguments += ", Tensor output";
         const int count = input_count<Definition> + attribute_count<Definition>;

@@ -107,11 +107,11 @@ using FloatArgument = double;
 template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
           class Saved = std::make_integer_sequence<int, saved_count<Definition>>,
           class Floats = std::make_integer_sequence<int, attribute_count<Definition>>>
-struct PointwiseOps;
+struct ElementwiseOps;
 
 template <class Definition, int... I, int... S, int... F>
-struct PointwiseOps<Definition, std::integer_sequence<int, I...>, std::integer_sequence<int, S...>,
-                    std::integer_sequence<int, F...>> {
+struct ElementwiseOps<Definition, std::integer_sequence<int, I...>, std::integer_sequence<int, S...>,
+                      std::integer_sequence<int, F...>> {
   static_assert(sizeof...(I) + sizeof...(F) == 1 + std::ranges::count(argument_list<Definition>(), ','),
                 "an elementwise operator takes tensors, then floats");
 
@@ -137,14 +137,14 @@ void check_argument(size_t i, const Tensor& t) {
 // The public C++ functions of an operator with one tensor argument.
 template <class Definition>
 Tensor call(const Tensor& input) {
-  using TheOp = typename PointwiseOps<Definition>::Forward;
+  using TheOp = typename ElementwiseOps<Definition>::Forward;
   check_argument<TheOp>(0, input);
   return TheOp::call(input);
 }
 
 template <class Definition>
 Tensor& call_in_place(Tensor& self) {
-  using TheOp = typename PointwiseOps<Definition>::InPlace;
+  using TheOp = typename ElementwiseOps<Definition>::InPlace;
   check_argument<TheOp>(0, self);
   TheOp::call(self);
   return self;
@@ -152,7 +152,7 @@ Tensor& call_in_place(Tensor& self) {
 
 template <class Definition>
 Tensor& call_out(Tensor& out, const Tensor& input) {
-  using TheOp = typename PointwiseOps<Definition>::Out;
+  using TheOp = typename ElementwiseOps<Definition>::Out;
   check_argument<TheOp>(1, out);
   check_argument<TheOp>(0, input);
   TheOp::call(input, out);

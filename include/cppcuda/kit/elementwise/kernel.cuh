@@ -14,19 +14,19 @@
 namespace cppcuda::kit {
 
 // The number of accesses of this size that a thread keeps in flight per operand. With more, registers run out.
-constexpr int pointwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
+constexpr int elementwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
 
 template <class T, class Math, class... From>
-__device__ T pointwise_value(const Math& math, From... from) {
+__device__ T elementwise_value(const Math& math, From... from) {
   using A = elementwise_math<T>;
   return static_cast<T>(math(static_cast<A>(from)...));
 }
 
 // N elements in a pack.
 template <int N, class Math, class T, size_t... I>
-__device__ void pointwise_packs(const DenseParams<Math, T>& p, std::index_sequence<I...>) {
-  constexpr int U = pointwise_unroll(N * sizeof(T));
+__device__ void elementwise_packs(const DenseParams<Math, T>& p, std::index_sequence<I...>) {
+  constexpr int U = elementwise_unroll(N * sizeof(T));
   const int64_t packs = p.count / N, tile = int64_t{blockDim.x} * U;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
     Pack<T, N> in[U][sizeof...(I)];
@@ -41,22 +41,22 @@ __device__ void pointwise_packs(const DenseParams<Math, T>& p, std::index_sequen
       if (pack >= packs) continue;
       Pack<T, N> out;
 #pragma unroll
-      for (int i = 0; i < N; ++i) out.value[i] = pointwise_value<T>(p.math, widen<opmath<T>>(in[u][I], i)...);
+      for (int i = 0; i < N; ++i) out.value[i] = elementwise_value<T>(p.math, widen<opmath<T>>(in[u][I], i)...);
       store(p.out + pack * N, out);
     }
   }
   // The remaining elements, fewer than N.
   const int64_t last = packs * N + threadIdx.x;
-  if (blockIdx.x == 0 && last < p.count) p.out[last] = pointwise_value<T>(p.math, p.in[I][last]...);
+  if (blockIdx.x == 0 && last < p.count) p.out[last] = elementwise_value<T>(p.math, p.in[I][last]...);
 }
 
 template <int N, class Math, class T>
-__global__ void __launch_bounds__(threads_per_block) pointwise_dense_kernel(DenseParams<Math, T> p) {
-  pointwise_packs<N>(p, std::make_index_sequence<Math::inputs>());
+__global__ void __launch_bounds__(threads_per_block) elementwise_dense_kernel(DenseParams<Math, T> p) {
+  elementwise_packs<N>(p, std::make_index_sequence<Math::inputs>());
 }
 
 template <class Math, class T, size_t... I>
-__device__ void pointwise_elements(const StridedParams<Math, T>& p, std::index_sequence<I...>) {
+__device__ void elementwise_elements(const StridedParams<Math, T>& p, std::index_sequence<I...>) {
   constexpr int U = strided_unroll;
   const int64_t tile = int64_t{blockDim.x} * U;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < p.count; first += gridDim.x * tile) {
@@ -78,14 +78,14 @@ __device__ void pointwise_elements(const StridedParams<Math, T>& p, std::index_s
     }
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      if (first + u * int64_t{blockDim.x} < p.count) p.out[to[u]] = pointwise_value<T>(p.math, in[u][I]...);
+      if (first + u * int64_t{blockDim.x} < p.count) p.out[to[u]] = elementwise_value<T>(p.math, in[u][I]...);
     }
   }
 }
 
 template <class Math, class T>
-__global__ void __launch_bounds__(threads_per_block) pointwise_strided_kernel(StridedParams<Math, T> p) {
-  pointwise_elements(p, std::make_index_sequence<Math::inputs>());
+__global__ void __launch_bounds__(threads_per_block) elementwise_strided_kernel(StridedParams<Math, T> p) {
+  elementwise_elements(p, std::make_index_sequence<Math::inputs>());
 }
 
 }  // namespace cppcuda::kit

@@ -62,7 +62,7 @@ template <>
 struct Attributes<0> {};
 
 template <class Definition>
-struct PointwiseForward {
+struct ElementwiseForward {
   static constexpr int inputs = input_count<Definition>;
   [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
 
@@ -80,7 +80,7 @@ struct PointwiseForward {
 
 // The gradient of one input.
 template <class Definition, int Input>
-struct PointwiseBackward {
+struct ElementwiseBackward {
   static constexpr int inputs = 1 + saved_count<Definition>;
   [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
 
@@ -109,9 +109,9 @@ struct PointwiseBackward {
 template <class... Definitions, class F>
 constexpr void for_each_math(Family<Definitions...>, F f) {
   const auto backward = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
-    (f.template operator()<PointwiseBackward<Definition, Input>>(), ...);
+    (f.template operator()<ElementwiseBackward<Definition, Input>>(), ...);
   };
-  ((f.template operator()<PointwiseForward<Definitions>>(),
+  ((f.template operator()<ElementwiseForward<Definitions>>(),
     backward.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
    ...);
 }

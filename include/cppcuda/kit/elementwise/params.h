@@ -17,7 +17,7 @@ struct DenseParams {
   [[no_unique_address]] Math math;
 };
 
-constexpr int pointwise_max_dims = 16;  // after merging
+constexpr int elementwise_max_dims = 16;  // after merging
 
 template <class Math, class T>
 struct StridedParams {
@@ -25,9 +25,9 @@ struct StridedParams {
   const T* in[Math::inputs];
   int64_t count;
   int dims;
-  Divisor sizes[pointwise_max_dims];  // the dim with the smallest stride first
-  int64_t out_strides[pointwise_max_dims];
-  int64_t in_strides[Math::inputs][pointwise_max_dims];
+  Divisor sizes[elementwise_max_dims];  // the dim with the smallest stride first
+  int64_t out_strides[elementwise_max_dims];
+  int64_t in_strides[Math::inputs][elementwise_max_dims];
   [[no_unique_address]] Math math;
 };
 

@@ -20,7 +20,7 @@ const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i
 const c10::Argument& written_argument(const c10::FunctionSchema& schema);
 
 // Throws unless all are strided floating-point tensors with the device, dtype and shape of the first one.
-void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors);
+void check_elementwise(const c10::FunctionSchema& schema, TensorRefs tensors);
 
 // Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
 // at::assert_no_internal_overlap.
@@ -52,7 +52,7 @@ auto tensors_of(const Args&... args) {
 
 // Runs an elementwise function over tensors (loop.h).
 template <class Math, class... Inputs>
-void run_pointwise(Math math, const Tensor& out, const Inputs&... inputs);
+void run_elementwise(Math math, const Tensor& out, const Inputs&... inputs);
 
 template <class Math, class... Args>
 Math math_of(const Args&... args) {
@@ -67,13 +67,13 @@ Math math_of(const Args&... args) {
 
 // An operator that returns a new tensor, with the memory order and strides of argument Like.
 template <class TheOp, int Like, class Type = typename TheOp::Type>
-struct Pointwise;
+struct FunctionalKernel;
 
 template <class TheOp, int Like, class... Args>
-struct Pointwise<TheOp, Like, Tensor(Args...)> {
+struct FunctionalKernel<TheOp, Like, Tensor(Args...)> {
   static Output shape(Args... args) {
     const auto tensors = tensors_of(args...);
-    std::apply([](const auto&... t) { check_pointwise(TheOp::schema(), {t...}); }, tensors);
+    std::apply([](const auto&... t) { check_elementwise(TheOp::schema(), {t...}); }, tensors);
     const Tensor& like = std::get<Like>(tensors);
     return {c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
   }
@@ -81,17 +81,17 @@ struct Pointwise<TheOp, Like, Tensor(Args...)> {
   template <class Math>
   static Tensor run(Args... args) {
     Tensor out = allocate(shape(args...));
-    std::apply([&](const auto&... t) { run_pointwise(math_of<Math>(args...), out, t...); }, tensors_of(args...));
+    std::apply([&](const auto&... t) { run_elementwise(math_of<Math>(args...), out, t...); }, tensors_of(args...));
     return out;
   }
 };
 
 // An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out).
 template <class TheOp, int Written, class Type = typename TheOp::Type>
-struct PointwiseWriting;
+struct OutVariantKernel;
 
 template <class TheOp, int Written, class... Args>
-struct PointwiseWriting<TheOp, Written, void(Args...)> {
+struct OutVariantKernel<TheOp, Written, void(Args...)> {
   // The number of arguments of the functional form, which has no `out`.
   static constexpr size_t functional_arguments = Written == 0 ? sizeof...(Args) : Written;
 
@@ -99,7 +99,7 @@ struct PointwiseWriting<TheOp, Written, void(Args...)> {
 
   // The checks that need no memory.
   static void check(Args... args) {
-    std::apply([](const auto&... t) { check_pointwise(TheOp::schema(), {t...}); }, tensors_of(args...));
+    std::apply([](const auto&... t) { check_elementwise(TheOp::schema(), {t...}); }, tensors_of(args...));
     check_writable(TheOp::schema(), written(args...));
   }
 
@@ -110,21 +110,21 @@ struct PointwiseWriting<TheOp, Written, void(Args...)> {
     const auto tensors = tensors_of(args...);
     [&]<size_t... I>(std::index_sequence<I...>) {
       check_no_overlap(TheOp::schema(), {std::get<I>(tensors)...}, out);
-      run_pointwise(math_of<Math>(args...), out, std::get<I>(tensors)...);
+      run_elementwise(math_of<Math>(args...), out, std::get<I>(tensors)...);
     }(std::make_index_sequence<Math::inputs>());
   }
 };
 
 template <class Definition>
-using InPlaceKernels = PointwiseWriting<typename PointwiseOps<Definition>::InPlace, 0>;
+using InPlaceKernels = OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, 0>;
 template <class Definition>
 using OutKernels =
-    PointwiseWriting<typename PointwiseOps<Definition>::Out, input_count<Definition> + attribute_count<Definition>>;
+    OutVariantKernel<typename ElementwiseOps<Definition>::Out, input_count<Definition> + attribute_count<Definition>>;
 template <class Definition>
-using ForwardKernels = Pointwise<typename PointwiseOps<Definition>::Forward, 0>;
+using ForwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Forward, 0>;
 template <class Definition, int Input>
-using BackwardKernels = Pointwise<typename PointwiseOps<Definition>::template Backward<Input>,
-                                  PointwiseOps<Definition>::template backward_like<Input>>;
+using BackwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::template Backward<Input>,
+                                         ElementwiseOps<Definition>::template backward_like<Input>>;
 
 // Calls f<Definition>() for each operator, and g<Definition, Input>() for each of its inputs.
 template <class... Definitions, class F, class G>

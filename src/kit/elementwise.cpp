@@ -1,4 +1,4 @@
-#include "cppcuda/kit/elementwise/pointwise.h"
+#include "cppcuda/kit/elementwise/arguments.h"
 
 #include <ATen/MemoryOverlap.h>
 
@@ -78,7 +78,7 @@ const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
                        [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
 }
 
-void check_pointwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
+void check_elementwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
   const Checker check(op_name(schema));
   const auto name = [&](size_t i) { return tensor_argument(schema, i).name().c_str(); };
   const Tensor& first = tensors.begin()->get();
