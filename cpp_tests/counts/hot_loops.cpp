@@ -133,7 +133,7 @@ void count_trilinear(int64_t features) {
 template <class T>
 void count_upsample() {
   using namespace ops::upsample_bilinear2d;
-  using Kernel = RowKernel<Isa, T>;
+  using Kernel = ImageRowKernel<Isa, T>;
   constexpr int64_t in = 131, out = 2 * in, depth = 20, rows = 4;
   const auto axis = make_axis<float>(Mode::half_pixel, in, out, {});
   const std::string end = std::string("/") + dtype<T>;

@@ -53,22 +53,22 @@ struct Affine {
 
 // The tangent of the gates along the direction d: [d.hx, d.input] weight^T + [hx, input] d.weight^T + d.bias. Undefined
 // if the direction is. The sizes are those of `gates`.
-Tensor gates_along(const Affine& at, const Affine& d, const Tensor& gates) {
+Tensor gates_along(const Affine& values, const Affine& d, const Tensor& gates) {
   Tensor sum;
   // The gates do not depend on cx, whose place any tensor of its sizes can take.
-  auto product = [&](const Tensor& hx, const Tensor& input, const Tensor& weight) {
+  auto add_product = [&](const Tensor& hx, const Tensor& input, const Tensor& weight) {
     kit::accumulate(sum, std::get<2>(Cell::call(input, weight, zero_bias(weight), hx, hx)));
   };
   if (d.hx.defined() && d.input.defined()) {
-    product(d.hx, d.input, at.weight);
+    add_product(d.hx, d.input, values.weight);
   } else if (d.hx.defined()) {  // the columns of weight that hx meets
     const c10::SymInt size = d.hx.sym_size(-1);
-    product(d.hx, d.hx.narrow_symint(-1, 0, 0), at.weight.narrow_symint(-1, 0, size));
+    add_product(d.hx, d.hx.narrow_symint(-1, 0, 0), values.weight.narrow_symint(-1, 0, size));
   } else if (d.input.defined()) {
-    const c10::SymInt size = at.weight.sym_size(-1) - d.input.sym_size(-1);
-    product(zeros_of_width(d.input, size), d.input, at.weight);
+    const c10::SymInt size = values.weight.sym_size(-1) - d.input.sym_size(-1);
+    add_product(zeros_of_width(d.input, size), d.input, values.weight);
   }
-  if (d.weight.defined()) product(at.hx, at.input, d.weight);
+  if (d.weight.defined()) add_product(values.hx, values.input, d.weight);
   if (d.bias.defined()) {
     const Tensor rows = d.bias.unsqueeze(-2);
     sum = sum.defined() ? sum + rows : rows.expand_symint(gates.sym_sizes());

@@ -18,7 +18,7 @@ bool is_shared(const Tensor& t) { return t.stride(0) == 0 || t.size(0) == 1; }
 Tensor fold(const Tensor& t) { return t.flatten(0, 1); }
 
 // out = a b, where b is [K, N] or [G, K, N].
-void product(const Tensor& out, const Tensor& a, const Tensor& b) {
+void matmul_into(const Tensor& out, const Tensor& a, const Tensor& b) {
   Tensor result = out;
   if (a.dim() == 2) {
     at::mm_out(result, a, b);
@@ -62,13 +62,13 @@ void weight_gradient(const Tensor& grad_weight, const Tensor& grad_gates, const 
 
 void input_gradients(const Tensor& grad_hx, const Tensor& grad_input, const Tensor& grad_gates, const Tensor& weight) {
   const int64_t size = grad_gates.size(-1) / 3;
-  if (!grad_input.defined()) return product(grad_hx, grad_gates, weight.narrow(-1, 0, size));
-  if (!grad_hx.defined()) return product(grad_input, grad_gates, weight.narrow(-1, size, weight.size(-1) - size));
+  if (!grad_input.defined()) return matmul_into(grad_hx, grad_gates, weight.narrow(-1, 0, size));
+  if (!grad_hx.defined()) return matmul_into(grad_input, grad_gates, weight.narrow(-1, size, weight.size(-1) - size));
   // One product and two copies take less time than two products.
   auto sizes = grad_hx.sizes().vec();
   sizes.back() = weight.size(-1);
   const Tensor both = at::empty(sizes, grad_hx.options());
-  product(both, grad_gates, weight);
+  matmul_into(both, grad_gates, weight);
   grad_hx.copy_(both.narrow(-1, 0, size));
   grad_input.copy_(both.narrow(-1, size, weight.size(-1) - size));
 }

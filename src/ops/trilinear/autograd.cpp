@@ -38,7 +38,7 @@ Tensor slope(const Tensor& points) {
 }
 
 // [..., 8]
-Tensor product(const Factors& f) {
+Tensor outer_product(const Factors& f) {
   return (f[0].unsqueeze(-1).unsqueeze(-1) * f[1].unsqueeze(-2).unsqueeze(-1) * f[2].unsqueeze(-2).unsqueeze(-2))
       .flatten(-3);
 }
@@ -49,15 +49,16 @@ Tensor along(const Tensor& direction, int64_t d) { return kit::in_opmath(directi
 Tensor weights_along(const Tensor& points, const Tensor& direction) {
   const Factors w = factors(points);
   const Tensor dw = slope(points);
-  return along(direction, 0) * product({dw, w[1], w[2]}) + along(direction, 1) * product({w[0], dw, w[2]}) +
-         along(direction, 2) * product({w[0], w[1], dw});
+  return along(direction, 0) * outer_product({dw, w[1], w[2]}) + along(direction, 1) * outer_product({w[0], dw, w[2]}) +
+         along(direction, 2) * outer_product({w[0], w[1], dw});
 }
 
 // sum_k direction_k d_k d_l w_c: [..., 3] -> [..., 8, 3]. Second derivatives with respect to one coordinate are 0.
 Tensor slopes_along(const Tensor& points, const Tensor& direction) {
   const Factors w = factors(points);
   const Tensor dw = slope(points);
-  const Tensor by01 = product({dw, dw, w[2]}), by02 = product({dw, w[1], dw}), by12 = product({w[0], dw, dw});
+  const Tensor by01 = outer_product({dw, dw, w[2]}), by02 = outer_product({dw, w[1], dw}),
+               by12 = outer_product({w[0], dw, dw});
   const Tensor b0 = along(direction, 0), b1 = along(direction, 1), b2 = along(direction, 2);
   return at::stack({b1 * by01 + b2 * by02, b0 * by01 + b2 * by12, b0 * by02 + b1 * by12}, -1);
 }

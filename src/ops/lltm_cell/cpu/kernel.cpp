@@ -63,8 +63,8 @@ CPPCUDA_INLINE void gates_of_rows(const SmallForwardParams<T, C>& p, int row, in
 
 // out[m] = sum_r left[m, r] right[r] for M rows of `columns` values.
 template <int M, class T, class A>
-CPPCUDA_INLINE void product_rows(const A* left, int64_t left_m, int64_t left_r, const T* right, int64_t right_row,
-                                 int64_t reduced, int64_t columns, T* out, int64_t out_row) {
+CPPCUDA_INLINE void multiply_rows(const A* left, int64_t left_m, int64_t left_r, const T* right, int64_t right_row,
+                                  int64_t reduced, int64_t columns, T* out, int64_t out_row) {
   using V = Vec<A>;
   for_groups<V, tile_columns<V>>(columns, [&]<int W>(int64_t column, std::integral_constant<int, W>, auto count) {
     V sums[M][W];
@@ -86,15 +86,15 @@ CPPCUDA_INLINE void product_rows(const A* left, int64_t left_m, int64_t left_r, 
 }
 
 template <class T, class A>
-CPPCUDA_INLINE void product(const A* left, int64_t left_m, int64_t left_r, const T* right, int64_t right_row,
-                            int64_t reduced, int64_t rows, int64_t columns, T* out, int64_t out_row) {
+CPPCUDA_INLINE void multiply(const A* left, int64_t left_m, int64_t left_r, const T* right, int64_t right_row,
+                             int64_t reduced, int64_t rows, int64_t columns, T* out, int64_t out_row) {
   int64_t m = 0;
   for (; m + tile_rows <= rows; m += tile_rows) {
-    product_rows<tile_rows>(left + m * left_m, left_m, left_r, right, right_row, reduced, columns, out + m * out_row,
-                            out_row);
+    multiply_rows<tile_rows>(left + m * left_m, left_m, left_r, right, right_row, reduced, columns, out + m * out_row,
+                             out_row);
   }
   for (; m < rows; ++m) {
-    product_rows<1>(left + m * left_m, left_m, left_r, right, right_row, reduced, columns, out + m * out_row, out_row);
+    multiply_rows<1>(left + m * left_m, left_m, left_r, right, right_row, reduced, columns, out + m * out_row, out_row);
   }
 }
 
@@ -106,7 +106,7 @@ CPPCUDA_INLINE V load(const Matrix<T>& matrix, const T* row, int64_t s, Count co
 }
 
 template <class T, class C>
-struct Columns {
+struct CellColumns {
   using A = kit::opmath<T>;
   using V = Vec<A>;
 
@@ -172,14 +172,14 @@ CPPCUDA_INLINE Matrix<T> contiguous(const T* data, int64_t width) {
 template <class Isa, class T, class C>
 CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin,
                                                     int64_t end) {
-  Columns<T, C>::forward(p.gates + row * 3 * p.size, p.cx, p.cx.row(p.rows, row), p.hy + row * p.size,
-                         p.cy + row * p.size, p.size, begin, end);
+  CellColumns<T, C>::forward(p.gates + row * 3 * p.size, p.cx, p.cx.row(p.rows, row), p.hy + row * p.size,
+                             p.cy + row * p.size, p.size, begin, end);
 }
 
 template <class Isa, class T, class C>
 CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::backward(const BackwardParams<T, C>& p, int64_t row, int64_t begin,
                                                      int64_t end) {
-  Columns<T, C>::backward_of(p, p.total_grad_gates, row, begin, end);
+  CellColumns<T, C>::backward_of(p, p.total_grad_gates, row, begin, end);
 }
 
 template <class Isa, class T, class C>
@@ -193,8 +193,8 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_forward(const SmallForwardPara
   }
   const Matrix<C> cx = contiguous(p.cx, p.size);
   for (int64_t row = 0; row < p.rows; ++row) {
-    Columns<T, C>::forward(p.gates + row * 3 * p.size, cx, p.cx + row * p.size, p.hy + row * p.size,
-                           p.cy + row * p.size, p.size, begin, end);
+    CellColumns<T, C>::forward(p.gates + row * 3 * p.size, cx, p.cx + row * p.size, p.hy + row * p.size,
+                               p.cy + row * p.size, p.size, begin, end);
   }
 }
 
@@ -210,14 +210,14 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward(const SmallBackwardPa
                                  .grad_cx = p.grad_cx,
                                  .rows = {p.rows, p.rows},
                                  .size = p.size};
-  for (int64_t row = 0; row < p.rows; ++row) Columns<T, C>::backward_of(all, total_grad_gates, row, begin, end);
+  for (int64_t row = 0; row < p.rows; ++row) CellColumns<T, C>::backward_of(all, total_grad_gates, row, begin, end);
   for (int g = 0; g < 3; ++g) {
     const int64_t first = g * p.size + begin, width = p.size + p.inputs, gates = 3 * p.size;
     if (p.grad_weight) {
       T* out = p.grad_weight + first * width;
-      product(total_grad_gates + first, 1, gates, p.hx, p.size, p.rows, end - begin, p.size, out, width);
-      product(total_grad_gates + first, 1, gates, p.input, p.inputs, p.rows, end - begin, p.inputs, out + p.size,
-              width);
+      multiply(total_grad_gates + first, 1, gates, p.hx, p.size, p.rows, end - begin, p.size, out, width);
+      multiply(total_grad_gates + first, 1, gates, p.input, p.inputs, p.rows, end - begin, p.inputs, out + p.size,
+               width);
     }
     if (p.grad_bias) {
       for_vectors<Vec<A>>(end - begin, [&](int64_t i, auto count) {
@@ -235,10 +235,11 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBac
                                                                   const A* total_grad_gates, int begin, int end) {
   const int64_t gates = 3 * p.size, width = p.size + p.inputs, row = begin;
   const A* left = total_grad_gates + row * gates;
-  if (p.grad_hx) product(left, gates, 1, p.weight, width, gates, end - begin, p.size, p.grad_hx + row * p.size, p.size);
+  if (p.grad_hx)
+    multiply(left, gates, 1, p.weight, width, gates, end - begin, p.size, p.grad_hx + row * p.size, p.size);
   if (p.grad_input) {
-    product(left, gates, 1, p.weight + p.size, width, gates, end - begin, p.inputs, p.grad_input + row * p.inputs,
-            p.inputs);
+    multiply(left, gates, 1, p.weight + p.size, width, gates, end - begin, p.inputs, p.grad_input + row * p.inputs,
+             p.inputs);
   }
 }
 

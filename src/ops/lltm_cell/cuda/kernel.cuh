@@ -13,12 +13,12 @@
 namespace cppcuda::ops::lltm_cell {
 
 // The position of pack number `index`: N columns from `column` on.
-struct Place {
+struct PackPosition {
   int64_t row, column;
 };
 
 template <int N>
-__device__ Place place_of(int64_t index, const kit::Divisor& row_packs) {
+__device__ PackPosition pack_position(int64_t index, const kit::Divisor& row_packs) {
   const auto [row, pack] = row_packs.divide(index);
   return {row, pack * N};
 }
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   using A = kit::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
-    const auto [row, s] = place_of<N>(index, row_packs);
+    const auto [row, s] = pack_position<N>(index, row_packs);
     const T* gates = p.gates + row * 3 * p.size + s;
     const C* cx_row = p.cx.row(p.rows, row);
     const auto g0 = kit::load_once<N>(gates), g1 = kit::load_once<N>(gates + p.size),
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
   using A = kit::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
-    const auto [row, s] = place_of<N>(index, row_packs);
+    const auto [row, s] = pack_position<N>(index, row_packs);
     kit::Pack<T, N> g[3], grad_gates[3], total_grad_gates[3], grad_hy;
     kit::Pack<C, N> grad_cy, grad_cx;
     // All addresses come first: finding a row may take a division and a branch, which wait for loads already issued.

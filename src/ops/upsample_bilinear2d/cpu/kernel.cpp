@@ -32,7 +32,7 @@ CPPCUDA_INLINE void weigh_rows(const A* weights, const T* from, int64_t step, in
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const T* row, int64_t step, A* out) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::stretch(const Columns<A>& columns, const T* row, int64_t step, A* out) {
   using V = Vec<A>;
   for (int64_t x = 0; x < columns.out; x += V::lanes) {
     const T* from = row + columns.first[x / block] * step;
@@ -49,8 +49,8 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::stretch(const Columns<A>& columns, const
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight, int64_t n,
-                                              T* out, bool nontemporal) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::blend(const A* lower, const A* upper, A lower_weight, A upper_weight,
+                                                   int64_t n, T* out, bool nontemporal) {
   using V = Vec<A>;
   const V a(lower_weight), b(upper_weight);
   auto write = [&](auto row) {
@@ -64,9 +64,10 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::blend(const A* lower, const A* upper, A 
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
-                                                     const T* upper, const Tap<A>& row, int64_t pixel_step,
-                                                     int64_t channel_step, int64_t depth, T* out, bool nontemporal) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int64_t width, const T* lower,
+                                                          const T* upper, const Tap<A>& row, int64_t pixel_step,
+                                                          int64_t channel_step, int64_t depth, T* out,
+                                                          bool nontemporal) {
   using V = Vec<A>;
   const V top(row.lower_weight), bottom(row.upper_weight);
   auto write = [&]<bool Unit, bool Nontemporal>() {
@@ -101,9 +102,9 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::write_pixels(const Tap<A>* columns, int6
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
-                                                 int64_t later, int64_t pixel_step, int64_t channel_step, int64_t width,
-                                                 int64_t depth, A* sums) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step, const A* weights, int64_t rows,
+                                                      int64_t later, int64_t pixel_step, int64_t channel_step,
+                                                      int64_t width, int64_t depth, A* sums) {
   using V = Vec<A>;
   auto values = [&](int64_t n, int64_t step, const T* from, A* to) {
     if (step == 1) {
@@ -123,7 +124,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::sum_rows(const T* grad, int64_t row_step
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, const A* sums, T* out) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, const A* sums, T* out) {
   using V = Vec<A>;
   for_vectors<V>(readers.in, [&](int64_t x, auto count) {
     const A* from = sums + readers.first[x / block];
@@ -138,9 +139,9 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather(const ColumnReaders<A>& readers, 
 }
 
 template <class Isa, class T>
-CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range<>* outputs, const int64_t* first_weight,
-                                                      const A* weights, int64_t width, const A* sums, int64_t depth,
-                                                      T* out, bool nontemporal) {
+CPPCUDA_FLATTEN void ImageRowKernel<Isa, T>::gather_pixels(const Range<>* outputs, const int64_t* first_weight,
+                                                           const A* weights, int64_t width, const A* sums,
+                                                           int64_t depth, T* out, bool nontemporal) {
   const auto gather = [&]<bool Nontemporal>() {
     for (int64_t x = 0; x < width; ++x, out += depth) {
       const auto [left, right] = outputs[x];
@@ -151,9 +152,9 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::gather_pixels(const Range<>* outputs, co
   nontemporal ? gather.template operator()<true>() : gather.template operator()<false>();
 }
 
-template struct RowKernel<kit::Isa, double>;
-template struct RowKernel<kit::Isa, float>;
-template struct RowKernel<kit::Isa, c10::Half>;
-template struct RowKernel<kit::Isa, c10::BFloat16>;
+template struct ImageRowKernel<kit::Isa, double>;
+template struct ImageRowKernel<kit::Isa, float>;
+template struct ImageRowKernel<kit::Isa, c10::Half>;
+template struct ImageRowKernel<kit::Isa, c10::BFloat16>;
 
 }  // namespace cppcuda::ops::upsample_bilinear2d

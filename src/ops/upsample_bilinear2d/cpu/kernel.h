@@ -34,7 +34,7 @@ struct ColumnReaders {
 // Operations on one row of an image. T is the type of the tensors, A that of intermediate results. depth is the number
 // of adjacent values per pixel: 1 in NCHW, the number of channels in channels_last.
 template <class Isa, class T>
-struct RowKernel {
+struct ImageRowKernel {
   using A = kit::opmath<T>;
 
   // Forward, NCHW: interpolates a row of the input, whose pixels are `step` apart, along x; then two results along y.

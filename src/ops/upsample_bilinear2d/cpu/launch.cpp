@@ -72,7 +72,7 @@ void forward(const ForwardParams<T>& p, const kit::CpuContext& cpu) {
   const int64_t row_size = p.x.out * images.depth;
   const bool nontemporal = uses_nontemporal_stores(p, cpu);
   kit::parallel_rows(cpu, images.count * p.y.out, row_size, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
-    using Kernel = RowKernel<typename decltype(isa)::type, T>;
+    using Kernel = ImageRowKernel<typename decltype(isa)::type, T>;
     PlaneResizer<Kernel, T> planes(p, vectors.view(), nontemporal);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / p.y.out;
@@ -107,7 +107,7 @@ void backward(const BackwardParams<T>& p, const kit::CpuContext& cpu) {
   // The work is determined by the larger of the two images.
   const int64_t work = std::max(p.x.in, p.x.out * p.y.out / p.y.in) * depth;
   kit::parallel_rows(cpu, images.count * p.y.in, work, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
-    using Kernel = RowKernel<typename decltype(isa)::type, T>;
+    using Kernel = ImageRowKernel<typename decltype(isa)::type, T>;
     std::vector<A> along_y(p.x.out * depth);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t y = i % p.y.in;

@@ -137,11 +137,11 @@ struct Tiles {
   int together;        // the number of source columns whose position and weight a thread keeps per column, in backward
 
   // The part of a thread. Threads past the end get the last part, and do not store it.
-  struct Place {
+  struct ThreadPart {
     Parts::Part part;
     bool exists;
   };
-  CPPCUDA_HOST_DEVICE Place place(const Parts::Part& tile, int group, int strip) const {
+  CPPCUDA_HOST_DEVICE ThreadPart thread_part(const Parts::Part& tile, int group, int strip) const {
     const int64_t image = tile.image * groups + group, of_row = tile.strip * strips + strip;
     const bool exists = group < groups && image < all_groups && of_row < all_strips;
     return {{image < all_groups ? image : all_groups - 1, tile.row, of_row < all_strips ? of_row : all_strips - 1},

@@ -153,7 +153,7 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
   const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
   for (int64_t index = blockIdx.x; index < tiles.parts.count; index += gridDim.x) {
     const auto tile = tiles.parts[index];
-    const auto [part, exists] = tiles.place(tile, group, lane);
+    const auto [part, exists] = tiles.thread_part(tile, group, lane);
     Strip<C, K, false, int, T> strip(p, tiles.parts, part, height, width);
     if (!exists) strip.planes = 0;
     const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile)), N), group, lane);
