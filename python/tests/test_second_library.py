@@ -344,6 +344,24 @@ def test_elementwise_in_place_and_out() -> None:
         second.gated(x, gate[0])
 
 
+def test_elementwise_in_place_and_out_under_vmap() -> None:
+    x = torch.randn(3, 6, 5, dtype=torch.float64)
+
+    def write(x: Tensor, out: Tensor) -> Tensor:
+        second.swish.out(x, 0.5, out=out)
+        return out
+
+    def overwrite(x: Tensor) -> Tensor:
+        second.swish_(x, 0.5)
+        return x
+
+    expected, out, self = second.swish(x, 0.5), torch.empty_like(x), x.clone()
+    assert torch.equal(vmap(write)(x, out), expected) and torch.equal(out, expected)
+    assert torch.equal(vmap(overwrite, in_dims=2, out_dims=2)(self), expected) and torch.equal(self, expected)
+    with pytest.raises(RuntimeError, match=r"^swish: out must have the batch that vmap gives to x"):
+        vmap(write, in_dims=(0, None))(x, out[0])
+
+
 class Calls(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
