@@ -3,7 +3,7 @@
 #
 #   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)
 #   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
-#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in docs/cpp.md; choose_cuda says what holds without them
+#   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in docs/cpp.md; choose_cuda explains the defaults
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,7 +13,7 @@ NEWEST_TORCH=2.15.0
 # shellcheck disable=SC2034  # the scripts that source this use it
 ONNX_PACKAGES=(onnx onnxruntime onnxscript)
 
-# A path that the caller named, from the caller's folder.
+# An absolute path. A relative one starts at the caller's folder.
 absolute() { (cd "$START_FOLDER" && realpath -m "$1"); }
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
@@ -22,10 +22,10 @@ fail() {
   exit 1
 }
 
-# Stands before commands that take long: they end when the script ends, also by a signal. bash would leave them running.
+# Prefix of long-running commands: ends them when the script ends or is interrupted; bash would leave them running.
 WITH_SCRIPT=(setpriv --pdeathsig TERM)
 
-# One run at a time in this folder. The scripts that a run calls are part of it.
+# Lets one script at a time run in this folder. Scripts that it calls do not wait for it.
 lock_folder() {
   [ "${CPPCUDA_LOCKED:-}" != "$ROOT" ] || return 0
   mkdir -p build
@@ -37,7 +37,7 @@ lock_folder() {
   export CPPCUDA_LOCKED=$ROOT
 }
 
-# Installs a Debian package when that is possible.
+# Installs Debian packages, if this is possible.
 apt_install() {
   local as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo -n)
@@ -54,10 +54,10 @@ setup_python() {
   lock_folder
   command -v c++ > /dev/null || apt_install g++ || fail "no C++ compiler: install g++"
   local base=${CPPCUDA_PYTHON:-} venv=.venv made_from
-  # An environment that was made from an interpreter stays, where nothing else is asked for.
+  # Keeps an environment that was made from an interpreter, unless another one is requested.
   made_from=$(cat "$venv/made-from" 2> /dev/null) || true
   if [ -z "$base${CPPCUDA_TORCH:-}" ] && [ "${made_from#/}" != "$made_from" ] && [ -x "$made_from" ]; then
-    say "$venv: of $made_from (remove the folder to have another one)"
+    say "$venv: made from $made_from (remove the folder to make another one)"
     base=$made_from
   fi
   if [ -n "$base" ]; then
@@ -74,7 +74,7 @@ setup_python() {
   PYTHON=$ROOT/$venv/bin/python
 
   if [ "$(cat "$venv/made-from" 2> /dev/null)" != "$made_from" ]; then
-    [ ! -e "$venv" ] || [ -e "$venv/made-from" ] || fail "$venv is there and is not of these scripts: move it away"
+    [ ! -e "$venv" ] || [ -e "$venv/made-from" ] || fail "$venv exists and was not made by these scripts: move it away"
     rm -rf "$venv" && mkdir "$venv" && touch "$venv/made-from"
     say "$venv: $made_from"
     if [ -n "${CPPCUDA_PYTHON:-}" ]; then
@@ -86,7 +86,7 @@ setup_python() {
         { apt_install python3-venv && "$base" -m venv --clear "$venv"; } ||
         fail "$base cannot make a virtual environment: install python3-venv"
       command -v uv > /dev/null || "$PYTHON" -m pip install -q --disable-pip-version-check uv || true
-      echo "The download of torch is one of gigabytes."
+      echo "The download of torch takes some gigabytes."
       install_packages "torch==${CPPCUDA_TORCH:-$NEWEST_TORCH}" numpy || fail "torch could not be installed"
     fi
     echo "$made_from" > "$venv/made-from"
@@ -98,10 +98,10 @@ setup_python() {
   NINJA=$(tool ninja)
 }
 
-# The environment's own folder of packages.
+# The environment's site-packages.
 site_packages() { "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# A program of the environment, of the interpreter it was made from, or of the system.
+# The path of a program in the environment, beside the interpreter it was made from, or on the PATH.
 tool() {
   local dir
   for dir in "$(dirname "$PYTHON")" "$(dirname "${CPPCUDA_PYTHON:-/}")"; do
@@ -113,8 +113,8 @@ tool() {
   command -v "$1" || fail "$1 was not found"
 }
 
-# Installs packages of PyPI into the environment: with uv, which takes half of pip's time for torch, or with pip where
-# uv is missing or fails. An environment made from CPPCUDA_PYTHON takes pip, as uv does not see that interpreter's packages.
+# Installs packages from PyPI into the environment: with uv, which takes half of pip's time for torch, or with pip if uv
+# is missing or fails. uv does not see the packages of CPPCUDA_PYTHON, so an environment made from it uses pip.
 install_packages() {
   say "install $*"
   local uv=""
@@ -123,21 +123,21 @@ install_packages() {
   "${WITH_SCRIPT[@]}" "$PYTHON" -m pip install -q --progress-bar on --disable-pip-version-check "$@"
 }
 
-# Installs what is missing of the named PyPI packages ("name" or "name==version").
+# Installs those of the PyPI packages ("name" or "name==version") that are missing.
 require_python() {
   local missing
   missing=$("$PYTHON" - "$@" << 'EOF'
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-def there(spec: str) -> bool:
+def is_installed(spec: str) -> bool:
     name, _, wanted = spec.partition("==")
     try:
         return version(name) == wanted or not wanted
     except PackageNotFoundError:
         return False
 
-print(*[s for s in sys.argv[1:] if not there(s)])
+print(*[s for s in sys.argv[1:] if not is_installed(s)])
 EOF
   )
   [ -z "$missing" ] && return
@@ -145,15 +145,15 @@ EOF
   install_packages $missing || fail "could not install: $missing"
 }
 
-# The architectures of this machine's GPUs, as TORCH_CUDA_ARCH_LIST has them; older ones than 7.5 have no kernels.
+# The architectures of this machine's GPUs in the form of TORCH_CUDA_ARCH_LIST. The kernels need 7.5 or newer.
 gpu_architectures() {
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | sort -uV |
     awk '$1 ~ /^[0-9]+\.[0-9]$/ && $1 >= 7.5' | paste -sd ';'
 }
 
-# choose_cuda [architecture]: which CUDA kernels are built where CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not say:
-# those for the GPUs of this machine; without a GPU what the build folder already has, else those for the named
-# architecture, else none.
+# choose_cuda [architecture]: selects the CUDA kernels to build if CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not:
+# those for the GPUs of this machine; without a GPU, the kernels that the build folder already has, else those for the
+# given architecture, else none.
 choose_cuda() {
   [ -z "${TORCH_CUDA_ARCH_LIST:-}" ] && [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
   local architectures
@@ -170,8 +170,7 @@ choose_cuda() {
   fi
 }
 
-# Installs the nvcc of PyPI, where CMake said that torch is a CUDA build and that there is no nvcc for it. Returns whether
-# there is one now.
+# Installs nvcc from PyPI, if CMake found a CUDA build of torch and no nvcc for it. Returns whether there is one now.
 install_nvcc() {
   grep -q 'no nvcc of CUDA' "$BUILD_DIR/configure.log" || return 1
   local cuda packages
@@ -182,7 +181,7 @@ from pathlib import Path
 
 scope: dict[str, object] = {}
 exec(Path(importlib.util.find_spec("torch").origin).with_name("version.py").read_text(), scope)
-# nvcc's own packages name no versions of each other in some releases; all must be of one.
+# In some releases nvcc's packages do not pin each other's versions, but all must be of one release.
 try:
     toolkit = version("cuda-toolkit")
     pins = [r.split(";")[0].split("==")[1].strip() for r in requires("cuda-toolkit") or [] if "nvidia-cuda-nvcc==" in r]
@@ -194,7 +193,7 @@ EOF
   CUDACXX=$(site_packages)/nvidia/cu${cuda%%.*}/bin/nvcc
   export CUDACXX
   [ ! -x "$CUDACXX" ] || return 0
-  # With --ignore-installed all of it into one folder, also where torch's own copy of a part lies in another one.
+  # --ignore-installed puts all of them into one folder, even if torch's environment has some in another one.
   # shellcheck disable=SC2086
   install_packages ${CPPCUDA_PYTHON:+--ignore-installed} $packages && return
   unset CUDACXX
@@ -202,21 +201,21 @@ EOF
   return 1
 }
 
-# What scripts/kernel_report.py reads libraries with; without it, it looks for the toolkit's. The same for every torch:
-# new ones read what older compilers made, and PyPI has none before 13.2.
+# Installs the disassemblers that scripts/kernel_report.py uses; without them it looks for those of the CUDA toolkit. One
+# version serves every torch, because they read the output of older compilers. PyPI has none before 13.2.
 setup_cuobjdump() {
   (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
 }
 
-# Whether the build in BUILD_DIR has CUDA kernels.
+# Returns whether the build in BUILD_DIR has CUDA kernels.
 has_cuda() { grep -qs '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
 
-# GoogleTest, where it can be installed; CMake downloads it otherwise.
+# Installs GoogleTest, if possible; otherwise CMake downloads it.
 setup_gtest() {
   [ -n "${GTest_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ] || apt_install libgtest-dev || true
 }
 
-# Whether there is valgrind, which is installed when that is possible.
+# Installs valgrind, if possible. Returns whether there is one.
 setup_valgrind() {
   command -v valgrind > /dev/null || apt_install valgrind
 }
@@ -226,7 +225,7 @@ configure_library() {
   say "configure (${BUILD_DIR#"$ROOT"/})"
   mkdir -p "$BUILD_DIR"
   local status=0
-  # A build folder may remember a compiler or a torch that is gone: then once more from nothing.
+  # A build folder may refer to a compiler or a torch that no longer exists; then start afresh.
   run_cmake "$@" || run_cmake --fresh "$@" || status=$?
   if install_nvcc; then
     status=0
@@ -241,7 +240,7 @@ run_cmake() {
     -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@" > "$BUILD_DIR/configure.log" 2>&1
 }
 
-# compile FOLDER [ninja arguments]. An interrupted ninja ends its compilers; an interrupted cmake --build leaves ninja running.
+# compile FOLDER [ninja arguments]. ninja ends its compilers if it is interrupted; cmake --build would leave it running.
 compile() {
   say "build (${1#"$ROOT"/})"
   "${WITH_SCRIPT[@]}" "$NINJA" -C "$@"
@@ -253,8 +252,8 @@ build_library() {
   compile "$BUILD_DIR"
 }
 
-# install_package [folder]: puts the library and the Python package into a folder of packages, the environment's if none
-# is named. PACKAGE, its own folder, is also a CMake prefix.
+# install_package [folder]: installs the library and the Python package into a site-packages folder, by default the
+# environment's, and sets PACKAGE to the package's folder, which is also a CMake prefix.
 install_package() {
   PACKAGE=${1:-$(site_packages)}/cppcuda
   rm -rf "$PACKAGE"
