@@ -16,14 +16,14 @@ namespace cppcuda::testing {
 
 using at::Tensor;
 
-// A copy on the device with the same strides, and as far from the start of its memory.
+// A copy on the device with the same strides and storage offset.
 inline Tensor on_cuda(const Tensor& t) {
   if (!t.defined()) return t;
   const auto elements = static_cast<int64_t>(t.storage().nbytes() / t.element_size());
   return t.as_strided({elements}, {1}, 0).to(at::kCUDA).as_strided(t.sizes(), t.strides(), t.storage_offset());
 }
 
-// The same values in a layout that the widest accesses cannot take.
+// Memory layouts for the same values. All but `contiguous` rule out the widest vector accesses.
 enum class Layout { contiguous, offset, half_aligned, transposed, every_second };
 constexpr Layout layouts[] = {Layout::contiguous, Layout::offset, Layout::half_aligned, Layout::transposed,
                               Layout::every_second};
@@ -34,7 +34,7 @@ inline void PrintTo(Layout layout, std::ostream* os) {
 }
 
 inline Tensor in_layout(const Tensor& t, Layout layout) {
-  // Contiguous, some elements into a larger memory.
+  // A contiguous copy that starts `elements` into a larger allocation.
   auto shifted = [&](int64_t elements) {
     return at::empty({t.numel() + elements}, t.options()).narrow(0, elements, t.numel()).view(t.sizes()).copy_(t);
   };
@@ -56,7 +56,7 @@ inline Tensor in_layout(const Tensor& t, Layout layout) {
   return {};
 }
 
-// The dtypes of an op's arguments and of the one that may be wider, and what a result may lose.
+// The dtype of an op's arguments, the dtype of the argument that may be wider, and the tolerance of the results.
 struct Dtypes {
   const char* name;
   at::ScalarType narrow, wide;

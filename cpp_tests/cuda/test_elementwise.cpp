@@ -13,7 +13,7 @@ struct Sigmoid {
   static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
-  // The gradient from what backward reads beside grad: the output.
+  // The gradient as a function of what backward reads: grad and the output.
   static Tensor gradient(const Tensor& grad, const Tensor& output) { return grad * output * (1 - output); }
 };
 
@@ -74,7 +74,7 @@ TYPED_TEST(CudaElementwise, AnyStrides) {
                             random({2, 3, 2, 2, 2, 2, 3}).permute({6, 0, 2, 4, 1, 3, 5})}) {
       SCOPED_TRACE(::testing::Message() << types.name << ", strides " << x.strides());
       if (!x.is_non_overlapping_and_dense()) {
-        // in place is refused for memory that several elements share
+        // An in-place call is an error if several elements share memory.
         const Tensor dx = on_cuda(x), grad = random(x.sizes());
         EXPECT_TRUE(close(TypeParam::call(dx).cpu(), TypeParam::reference(x.to(at::kDouble)), types.tolerance));
         EXPECT_TRUE(close(TypeParam::Backward::call(on_cuda(grad), dx).cpu(),

@@ -42,24 +42,25 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
     EXPECT_TRUE(close(std::get<2>(all).cpu(), gates, tolerance));
   }
 
-  // d_gates and d_cx, in float64.
+  // Returns d_gates and d_cx in float64.
   static std::pair<Tensor, Tensor> pointwise_backward(const Tensor& gates, const Tensor& cx, const Tensor& grad_hy,
                                                       const Tensor& grad_cy, const Tensor& grad_gates) {
     const Tensor g = gates.to(at::kDouble), c = cx.to(at::kDouble);
     const auto part = g.chunk(3, -1);
     const Tensor i = at::sigmoid(part[0]), o = at::sigmoid(part[1]), t = at::tanh(c + at::elu(part[2]) * i);
     const Tensor dh = grad_hy.defined() ? grad_hy.to(at::kDouble) : at::zeros_like(c);
-    const Tensor by_cy = (grad_cy.defined() ? grad_cy.to(at::kDouble) : at::zeros_like(c)) + dh * o * (1 - t * t);
-    Tensor d_gates = at::cat({by_cy * at::elu(part[2]) * i * (1 - i), dh * t * o * (1 - o),
-                              by_cy * i * at::where(part[2] > 0, at::ones_like(i), at::exp(part[2]))},
+    const Tensor total_grad_cy =
+        (grad_cy.defined() ? grad_cy.to(at::kDouble) : at::zeros_like(c)) + dh * o * (1 - t * t);
+    Tensor d_gates = at::cat({total_grad_cy * at::elu(part[2]) * i * (1 - i), dh * t * o * (1 - o),
+                              total_grad_cy * i * at::where(part[2] > 0, at::ones_like(i), at::exp(part[2]))},
                              -1);
     if (grad_gates.defined()) d_gates = d_gates + grad_gates.to(at::kDouble);
-    return {d_gates, by_cy};
+    return {d_gates, total_grad_cy};
   }
 
   static std::optional<Tensor> given(const Tensor& t) { return t.defined() ? std::optional(on_cuda(t)) : std::nullopt; }
 
-  // The pointwise part: d_cx, and d_gates summed over the rows.
+  // Checks the pointwise part: d_cx, and d_gates summed over the rows.
   void check_backward(const Tensor& gates, const Tensor& cx, const Tensor& grad_hy, const Tensor& grad_cy,
                       const Tensor& grad_gates) {
     const auto result =
@@ -71,7 +72,7 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
     EXPECT_TRUE(close(std::get<4>(result).cpu(), d_cx, tolerance));
   }
 
-  // Those of the five gradients that `mask` has.
+  // Checks those of the five gradients that `mask` selects.
   void check_gradients(int64_t rows, int64_t inputs, int64_t size, Layout layout, std::initializer_list<bool> mask) {
     SCOPED_TRACE(::testing::Message() << rows << ", " << inputs << ", " << size << ", "
                                       << ::testing::PrintToString(layout) << ", " << ::testing::PrintToString(mask));
@@ -90,7 +91,7 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
                                d_x.narrow(-1, 0, size), d_cx};
     for (size_t i = 0; i < 5; ++i) {
       if (!mask.begin()[i]) continue;
-      // Sums over rows, or over gates.
+      // The gradients are sums over rows or over gates.
       EXPECT_TRUE(close(result[i].cpu(), expected[i], 8 * GetParam().tolerance)) << i;
     }
   }
@@ -110,7 +111,7 @@ TEST_P(CudaLltmCell, Forward) {
     check_forward(random({rows, input}), random({3 * size, size + input}), random({3 * size}), random({rows, size}),
                   random_state({rows, size}));
   }
-  // Groups, as vmap over everything makes them.
+  // Groups, as vmap over all arguments produces them.
   check_forward(random({3, 4, 2}), random({3, 24, 10}), random({3, 24}), random({3, 4, 8}), random_state({3, 4, 8}));
 }
 

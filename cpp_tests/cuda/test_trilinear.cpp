@@ -7,7 +7,8 @@ using namespace cppcuda::testing;
 using cppcuda::ops::trilinear::Backward;
 using cppcuda::ops::trilinear::Forward;
 
-// Weights of the corners, [..., N, 8], and their derivatives by the coordinates, [..., N, 8, 3], in float64.
+// Weights of the corners, [..., N, 8], and their derivatives with respect to the coordinates, [..., N, 8, 3], in
+// float64.
 std::pair<Tensor, Tensor> weights(const Tensor& points) {
   const Tensor p = points.to(at::kDouble);
   std::vector<Tensor> weights, slopes;
@@ -30,7 +31,7 @@ class CudaTrilinear : public ::testing::TestWithParam<Dtypes> {
  protected:
   void SetUp() override { at::manual_seed(0); }
 
-  // On the device against float64 on the CPU: the output and every combination of gradients.
+  // Compares the output and every combination of gradients on the device with float64 on the CPU.
   void check(const Tensor& feats, const Tensor& points, const Tensor& grad) {
     const double tolerance = GetParam().tolerance;
     const Tensor f = on_cuda(feats), p = on_cuda(points), g = on_cuda(grad);
@@ -43,15 +44,15 @@ class CudaTrilinear : public ::testing::TestWithParam<Dtypes> {
 
     const Tensor grad_feats = weight.unsqueeze(-1) * dy.unsqueeze(-2);
     const Tensor grad_points = ((x * dy.unsqueeze(-2)).sum(-1).unsqueeze(-1) * slope).sum(-2);
-    for (const auto& [of_feats, of_points] : {std::pair{true, true}, {true, false}, {false, true}}) {
-      const auto result =
-          Backward::call(g, of_points ? std::optional(f) : std::nullopt, p, c10::List<bool>({of_feats, of_points}));
-      if (of_feats) {
+    for (const auto& [need_feats, need_points] : {std::pair{true, true}, {true, false}, {false, true}}) {
+      const auto result = Backward::call(g, need_points ? std::optional(f) : std::nullopt, p,
+                                         c10::List<bool>({need_feats, need_points}));
+      if (need_feats) {
         EXPECT_TRUE(close(std::get<0>(result).cpu(), grad_feats, tolerance));
       }
-      if (of_points) {
+      if (need_points) {
         EXPECT_EQ(std::get<1>(result).scalar_type(), points.scalar_type());
-        // A sum over features: rounded once, to the points' dtype.
+        // The gradient is a sum over features, rounded once to the points' dtype.
         EXPECT_TRUE(close(std::get<1>(result).cpu(), grad_points, 2 * tolerance));
       }
     }
@@ -94,7 +95,7 @@ TEST_P(CudaTrilinear, AnyLayout) {
   }
 }
 
-// As vmap leaves them: one of the two has no batch of its own.
+// Operands as vmap passes them: one of them has no batch dim of its own and is expanded.
 TEST_P(CudaTrilinear, SharedBatches) {
   const auto& [name, narrow, wide, tolerance] = GetParam();
   for (const int64_t features : {3, 8}) {

@@ -9,7 +9,7 @@ using namespace cppcuda::testing;
 using cppcuda::ops::upsample_bilinear2d::Backward;
 using cppcuda::ops::upsample_bilinear2d::Forward;
 
-// [out, in]: how much of each pixel of the input an output pixel gets along one axis, in float64.
+// The weight of each input pixel in each output pixel along one axis, [out, in], in float64.
 Tensor axis_weights(int64_t in, int64_t out, const std::string& mode, std::optional<double> given = {}) {
   const Tensor o = at::arange(out, at::kDouble);
   const double scale = given ? 1 / *given : static_cast<double>(in) / static_cast<double>(out);
@@ -37,12 +37,12 @@ class CudaUpsample : public ::testing::TestWithParam<Dtypes> {
  protected:
   void SetUp() override { at::manual_seed(0); }
 
-  // scale: of the width.
+  // scale: the scale factor of the width.
   void check(const Tensor& input, const Tensor& grad, const char* mode, std::optional<double> scale = {}) {
     const Tensor y = axis_weights(input.size(2), grad.size(2), mode),
                  x = axis_weights(input.size(3), grad.size(3), mode, scale);
     const std::optional<double> none;
-    // The position itself is rounded, in float32 at least.
+    // The sampling position itself is rounded, to float32 or a wider type.
     const double tolerance =
         GetParam().tolerance +
         (GetParam().narrow == at::kDouble ? 0 : 3e-7 * static_cast<double>(std::max(input.size(2), input.size(3))));
@@ -50,7 +50,7 @@ class CudaUpsample : public ::testing::TestWithParam<Dtypes> {
     EXPECT_EQ(out.scalar_type(), input.scalar_type());
     EXPECT_TRUE(close(out.cpu(), at::matmul(at::matmul(y, input.to(at::kDouble)), x.t()), tolerance));
     const Tensor result = Backward::call(on_cuda(grad), size(input), mode, none, scale);
-    // A sum over more pixels, in float32, has more roundings.
+    // A float32 sum over more pixels has more rounding errors.
     const double terms = std::max(1.0, static_cast<double>(grad.numel()) / static_cast<double>(input.numel() + 1));
     EXPECT_TRUE(
         close(result.cpu(), at::matmul(at::matmul(y.t(), grad.to(at::kDouble)), x), 4 * tolerance * std::sqrt(terms)));
@@ -82,8 +82,8 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
-// Enough pixels for threads to take several planes and rows; the last group of planes and the last rows are fewer, a
-// group has planes of two images, and rows and planes do not follow each other without gaps.
+// Enough pixels that each thread computes several planes and rows. The last groups of planes and of rows are smaller,
+// one group has planes of two images, and there are gaps between rows and between planes.
 TEST_P(CudaUpsample, ManyPixels) {
   struct Case {
     const char* what;
@@ -99,7 +99,7 @@ TEST_P(CudaUpsample, ManyPixels) {
       {"tiles of columns that nothing reads", {1, 5}, {1120, 520}, {5, 136}, "half_pixel", false, 1.0},
       {"tiles beyond the last column", {1, 5}, {5, 136}, {1120, 520}, "half_pixel", false, 2.0},
       {"tiles of pairs and of single columns", {2, 30}, {5, 7}, {341, 42}, "half_pixel", true, {}},
-      {"tiles of single columns, that get more than are kept",
+      {"tiles of single columns with more readers than a thread keeps",
        {1, 5},
        {512, 259},
        {512, 1295},
@@ -122,8 +122,8 @@ TEST_P(CudaUpsample, ManyPixels) {
   }
 }
 
-// A pixel that is met exactly is copied, also -0 and subnormal numbers, in both directions. A pixel that is not read
-// gets 0.
+// In both directions, a pixel whose position is met exactly is copied, including -0 and subnormal numbers. A pixel that
+// is not read gets a gradient of 0.
 TEST(CudaUpsampleExactPixels, AreCopied) {
   const std::optional<double> none;
   const auto same_bits = [](const Tensor& a, const Tensor& b) {
@@ -148,7 +148,7 @@ TEST(CudaUpsampleExactPixels, AreCopied) {
   }
 }
 
-// What a pixel does not count for does not see it, though it may be next to what it reads.
+// A pixel that is not finite affects only the results in which it has a weight, not those that read its neighbours.
 TEST(CudaUpsampleNeighbours, DoNotLeak) {
   using Size = std::array<int64_t, 2>;
   const auto pixels = [](const Size& size) {
@@ -165,14 +165,14 @@ TEST(CudaUpsampleNeighbours, DoNotLeak) {
       const std::optional<double> none;
       const Tensor result = Forward::call(on_cuda(input), size(grad), mode, none, none).cpu();
       EXPECT_TRUE(bad(result).equal(at::matmul(at::matmul(y, bad(input).to(at::kFloat)), x.t()).gt(0))) << mode;
-      const Tensor by_input = Backward::call(on_cuda(grad), size(input), mode, none, none).cpu();
-      EXPECT_TRUE(bad(by_input).equal(at::matmul(at::matmul(y.t(), bad(grad).to(at::kFloat)), x).gt(0))) << mode;
+      const Tensor grad_input = Backward::call(on_cuda(grad), size(input), mode, none, none).cpu();
+      EXPECT_TRUE(bad(grad_input).equal(at::matmul(at::matmul(y.t(), bad(grad).to(at::kFloat)), x).gt(0))) << mode;
     }
   }
 }
 
 TEST_P(CudaUpsample, ManyPixelsOfChannelsLast) {
-  for (const int64_t channels : {24, 7}) {  // with packs and without
+  for (const int64_t channels : {24, 7}) {  // with and without vector accesses
     const auto images = [&](int64_t height, int64_t width) {
       return at::randn({1, height, width, channels}, at::kDouble).to(GetParam().narrow).permute({0, 3, 1, 2});
     };
@@ -182,7 +182,7 @@ TEST_P(CudaUpsample, ManyPixelsOfChannelsLast) {
   }
 }
 
-// Offsets within a row that need 64 bits, as far as a small memory can have them.
+// Offsets within a row that need 64 bits, as far as a small allocation can have them.
 TEST_P(CudaUpsample, LargeStrides) {
   constexpr int64_t huge = int64_t{1} << 32;
   const Tensor pixel = at::randn({1, 3, 4, 1}, at::kDouble).to(GetParam().narrow);

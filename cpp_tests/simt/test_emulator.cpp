@@ -1,4 +1,4 @@
-// The emulator runs what is right as CUDA does, and refuses what is wrong: each kind of mistake has a kernel here.
+// The emulator runs correct kernels as CUDA does and rejects wrong ones: each kind of mistake has a kernel here.
 
 #include <cooperative_groups.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 namespace simt = cppcuda::simt;
 using cppcuda::kit::shared_memory;
 
-// Device memory that the test reads and writes too.
+// Device memory that the test can also read and write.
 template <class T>
 class Array {
  public:
@@ -71,7 +71,7 @@ TEST(Simt, EveryThreadOfAGridRunsOnce) {
   EXPECT_EQ(out.values(), expected);
 }
 
-// Static shared memory, reversed through it.
+// Reverses the data through static shared memory.
 __global__ void reverse_static(int* data) {
   __shared__ int tile[64];
   tile[threadIdx.x] = data[blockIdx.x * 64 + threadIdx.x];
@@ -135,7 +135,7 @@ __global__ void shuffles(T* out) {
   const int lane = threadIdx.x;
   const T mine = static_cast<T>(static_cast<float>(lane));
   T* mine_out = out + lane * 6;
-  mine_out[0] = __shfl_sync(~0u, mine, 40);  // of 32
+  mine_out[0] = __shfl_sync(~0u, mine, 40);  // modulo the width of 32
   mine_out[1] = __shfl_sync(~0u, mine, 3, 8);
   mine_out[2] = __shfl_up_sync(~0u, mine, 3u, 8);
   mine_out[3] = __shfl_down_sync(~0u, mine, 3u, 8);
@@ -149,7 +149,7 @@ void check_shuffles() {
   simt::launch(shuffles<T>, {.grid = 1, .block = 32}, out.get());
   for (int lane = 0; lane < 32; ++lane) {
     const int in_group = lane % 8, group = lane - in_group;
-    // As the programming guide has it: who is out of range keeps the own value.
+    // According to the programming guide, a lane whose source is out of range keeps its own value.
     const int expected[] = {8,
                             group + 3,
                             in_group >= 3 ? lane - 3 : lane,
@@ -201,7 +201,7 @@ TEST(Simt, Votes) {
   }
 }
 
-// Sums over groups of 4 lanes, each group with its own mask and number of turns.
+// Sums over groups of 4 lanes, each group with its own mask and number of iterations.
 __global__ void group_sums(int* out) {
   const unsigned mask = 0xFu << (threadIdx.x / 4 * 4);
   int sum = 0;
@@ -378,7 +378,7 @@ __global__ void access_static(float* out, int index) {
   *out = begin[index];
 }
 
-// The sanitizers end the process; what they find is not ours to test but that they see it is.
+// The sanitizers end the process. This does not test what they find, only that they see accesses of device code.
 TEST(SimtDeathTest, SanitizersSeeDeviceCode) {
   Array<float> memory(5);
   const simt::Launch one{.grid = 1, .block = 1, .shared_bytes = 4 * sizeof(float)};

@@ -1,5 +1,5 @@
-// kit/cuda/fast_float.cuh beside the functions of the C library in float64. Here the GPU's instructions are exact, so
-// this tests what is made of them: by how much relatively, near 0 above all.
+// Compares kit/cuda/fast_float.cuh with the functions of the C library in float64. The emulated GPU instructions are
+// exact, so this tests the formulas that use them: their relative error, especially near 0.
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ namespace {
 
 using cppcuda::kit::FastFloat;
 
-double error(float got, double want) { return std::abs(got - want) / std::abs(want); }
+double error(float actual, double expected) { return std::abs(actual - expected) / std::abs(expected); }
 
-TEST(FastFloat, FunctionsKeepTheDigitsOf16Bits) {
+TEST(FastFloat, FunctionsAreAccurateEnoughFor16Bits) {
   for (double magnitude = 1e-30; magnitude < 80; magnitude *= 1.01) {
     for (const float x : {static_cast<float>(magnitude), static_cast<float>(-magnitude)}) {
       const double wide = x;

@@ -1,4 +1,4 @@
-// What operators allocate on the device: their outputs, nothing else. On a GPU test_cuda.py asks torch's allocator.
+// Operators allocate only their outputs on the device. On a GPU, test_cuda.py checks this with torch's allocator.
 
 #include <cppcuda/cppcuda.h>
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ size_t allocated(F call) {
   return allocation_count() - before;
 }
 
-// With torch's own CUDA kernels in the process the tests would not run the emulator's.
+// If torch's own CUDA kernels were in the process, these tests would not run the emulator's kernels.
 TEST(Device, IsTheEmulatorAlone) { EXPECT_EQ(dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD), nullptr); }
 
 TEST(DeviceMemory, ElementwiseOps) {
@@ -43,10 +43,10 @@ TEST(DeviceMemory, Trilinear) {
     for (const int64_t features : {3, 8}) {
       auto make = [&](at::IntArrayRef sizes) { return on_cuda(in_layout(at::randn(sizes), layout)); };
       const Tensor feats = make({5, 8, features}), points = make({5, 3}), grad = make({5, features});
-      auto backward = [&](bool of_feats, bool of_points) {
+      auto backward = [&](bool need_feats, bool need_points) {
         return allocated([&] {
-          Backward::call(grad, of_points ? std::optional(feats) : std::nullopt, points,
-                         c10::List<bool>({of_feats, of_points}));
+          Backward::call(grad, need_points ? std::optional(feats) : std::nullopt, points,
+                         c10::List<bool>({need_feats, need_points}));
         });
       };
       EXPECT_EQ(allocated([&] { cppcuda::trilinear(feats, points); }), 1u) << ::testing::PrintToString(layout);

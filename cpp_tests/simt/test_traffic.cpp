@@ -1,5 +1,5 @@
-// How often the kernels make the banks of shared memory and the lines of L1 work: an SM has seven wavefronts for 128
-// bytes of an H200's bandwidth (docs/kernels.md, whose table is what this prints).
+// Counts the wavefronts in which the kernels access lines of L1 and banks of shared memory. An SM has time for seven
+// wavefronts per 128 bytes of an H200's bandwidth. This prints the table of docs/kernels.md.
 
 #include <ATen/ATen.h>
 #include <cppcuda/cppcuda.h>
@@ -32,9 +32,9 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   Tensor random(at::IntArrayRef sizes) { return at::rand(sizes).to(GetParam()).to(at::kCUDA); }
 
-  // Wavefronts per 128 bytes of what is read and of what f returns. most: in float32, in 16 bits.
+  // Checks the wavefronts per 128 bytes of `read` and of what f returns. limits: in float32, in 16 bits.
   template <class F>
-  void expect(const std::string& what, const std::vector<Tensor>& read, std::pair<double, double> most, F f) {
+  void expect(const std::string& what, const std::vector<Tensor>& read, std::pair<double, double> limits, F f) {
     std::vector<Tensor> written;
     const auto traffic = cppcuda::simt::traffic_of([&] { written = f(); });
     const double pieces = (bytes_of(read) + bytes_of(written)) / 128;
@@ -42,7 +42,7 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
     std::printf("%-40s %-8s %5.2f of global memory, %5.2f of shared\n", what.c_str(), c10::toString(GetParam()), lines,
                 wavefronts);
     EXPECT_GE(lines, 0.99) << what;
-    EXPECT_LE(lines + wavefronts, GetParam() == at::kFloat ? most.first : most.second) << what;
+    EXPECT_LE(lines + wavefronts, GetParam() == at::kFloat ? limits.first : limits.second) << what;
   }
 };
 
@@ -69,14 +69,14 @@ TEST_P(Traffic, Trilinear) {
     expect("trilinear, " + what, {feats, points}, forward,
            [&] { return std::vector{ops::trilinear::Forward::call(feats, points)}; });
     expect("trilinear backward, " + what, {grad, feats, points}, backward, [&] {
-      const auto [by_feats, by_points] =
+      const auto [grad_feats, grad_points] =
           ops::trilinear::Backward::call(grad, feats, points, c10::List<bool>({true, true}));
-      return std::vector{by_feats, by_points};
+      return std::vector{grad_feats, grad_points};
     });
   }
 }
 
-// Large enough to be laid out as large images are, but for strips of fewer rows.
+// The images are large enough to be split among threads as large images are, except that strips have fewer rows.
 TEST_P(Traffic, Upsample) {
   using Size = std::array<int64_t, 2>;
   struct Case {
@@ -103,7 +103,7 @@ TEST_P(Traffic, Upsample) {
   }
 }
 
-// The part that is not torch's products.
+// The part without torch's matrix products.
 TEST_P(Traffic, LltmCell) {
   const int64_t rows = 64, inputs = 8, size = 512;
   const Tensor input = random({rows, inputs}), weight = random({3 * size, size + inputs}), bias = random({3 * size});
@@ -117,7 +117,7 @@ TEST_P(Traffic, LltmCell) {
   expect("lltm_cell backward", {hx, cx, gates, cx}, {1.01, 1.01}, [&] {
     const auto result = ops::lltm_cell::Backward::call(hx, cx, none, gates, input, weight, hx, cx,
                                                        c10::List<bool>({true, false, false, false, true}));
-    return std::vector{gates, std::get<4>(result)};  // gates: as many are written, which are not returned
+    return std::vector{gates, std::get<4>(result)};  // as many values as gates has are written but not returned
   });
 }
 

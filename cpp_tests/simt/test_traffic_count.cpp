@@ -1,4 +1,4 @@
-// What traffic.h counts, for accesses whose cost is known.
+// Checks the counts of traffic.h for accesses whose cost is known.
 
 #include <gtest/gtest.h>
 
