@@ -1,5 +1,5 @@
-// load_library <libcppcuda.so>: fails unless the library loads, with its kernels, and brings none of torch's libraries
-// for CUDA along (libtorch_cpu.so of a CUDA build brings the runtime itself).
+// load_library <libcppcuda.so>: fails unless the library loads together with its kernels and loads none of torch's CUDA
+// libraries. (The CUDA runtime is not checked, because libtorch_cpu.so of a CUDA build loads it.)
 
 #include <dlfcn.h>
 

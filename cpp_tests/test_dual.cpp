@@ -1,5 +1,5 @@
-// Dual numbers (kit/elementwise/dual.h) against torch's own derivatives of the same formulas in float64: of the first
-// order, of the second order through the tangent, and what they give where torch has another convention.
+// Compares dual numbers (kit/elementwise/dual.h) with torch's own derivatives of the same formulas in float64: first
+// order, second order through the tangent, and the value where torch has another convention.
 #include "cppcuda/kit/elementwise/dual.h"
 #include "testing.h"
 

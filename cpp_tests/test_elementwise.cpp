@@ -22,7 +22,7 @@ struct Sigmoid {
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor& call_out(Tensor& out, const Tensor& x) { return cppcuda::sigmoid_out(out, x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
-  // The slope by the scalar formula, as a function of x.
+  // The slope from the scalar formula, as a function of x.
   static double slope(double x) { return Definition::slope(Definition::forward(x)); }
 };
 
@@ -67,7 +67,7 @@ TYPED_TEST(Elementwise, GradientsOfThreeOrders) {
   }
 }
 
-// The derivative in the header is that of the formula in the header.
+// The header's derivative is the derivative of the header's formula.
 TYPED_TEST(Elementwise, SlopeIsTheFiniteDifference) {
   const auto f = [](double x) { return TypeParam::Definition::forward(x); };
   for (double x = -30; x <= 30; x += 0.37) {

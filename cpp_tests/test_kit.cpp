@@ -27,7 +27,7 @@ namespace kit = cppcuda::kit;
 
 // ---- check.h
 
-// "ok" or the error of checking one shape after another.
+// Checks one shape after another; returns "ok" or the error.
 std::string shapes(std::initializer_list<std::pair<std::vector<int64_t>, kit::Pattern>> arguments) {
   kit::Checker check("op");
   const std::string error = error_of([&] {
@@ -62,7 +62,7 @@ TEST(Checker, OptionalFirstDim) {
   EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}}), "ok");
   EXPECT_EQ(shapes({{{4}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4]");
   EXPECT_EQ(shapes({{{4, 2}, "[B?, N, 3]"}}), "op: a must be [N, 3] or [B, N, 3], got [4, 2]");
-  // There in the first argument, there in all.
+  // If the first argument has the optional dim, all arguments must have it; otherwise none may.
   EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "ok");
   EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}, {{4}, "[B?, N]"}}), "op: b must be [B, N], got [4]");
   EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}, {{2, 4}, "[B?, N]"}}), "op: b must be [N], got [2, 4]");
@@ -229,7 +229,7 @@ TEST(Autograd, AnUndefinedSumIsZero) {
   EXPECT_TRUE(at::equal(sum, at::full({2}, 2.)));
 }
 
-// ---- whole kernels, on ops of this file: input [N], times two, in three ways of which two are wrong
+// ---- whole kernels: three ops of this file double an input [N], two of them in a wrong way
 
 kit::Output twice_shape(const Tensor& input) {
   kit::Checker check("twice");
@@ -300,7 +300,7 @@ TEST(AutogradKernel, RefusesAKernelThatReturnsItsInput) {
   }
 }
 
-// An argument by value must still be there when the attributes are taken from it.
+// An argument passed by value must still exist when the attributes are read from it.
 using Times = kit::Op<"kit_test::times", Tensor(const Tensor& input, std::string by)>;
 
 kit::Output times_shape(const Tensor& input, const std::string&) { return twice_shape(input); }
@@ -325,7 +325,7 @@ TORCH_LIBRARY_FRAGMENT(kit_test, m) {
 }
 
 TEST(AutogradKernel, KeepsArgumentsPassedByValue) {
-  const std::string by(100, '0');  // longer than a string keeps in itself
+  const std::string by(100, '0');  // too long for the small-string optimisation
   const Tensor x = at::ones({3}).requires_grad_();
   Times::call(x, by + "3").sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 3.)));
@@ -337,7 +337,7 @@ TEST(AutogradKernel, KeepsArgumentsPassedByValue) {
   torch::autograd::ForwardADLevel::release_idx(level);
 }
 
-// With a formula whose product autocast would take in 16 bits.
+// An op whose formula has a matrix product that autocast would compute in 16 bits.
 using ByProduct = kit::Op<"kit_test::by_product", Tensor(const Tensor& input)>;
 
 struct ByProductFormula {
@@ -360,7 +360,7 @@ TORCH_LIBRARY_FRAGMENT(kit_test, m) {
 }
 
 TEST(AutogradKernel, FormulasRunWithoutAutocast) {
-  const Tensor x = at::ones({3}).requires_grad_(), direction = at::full({3}, 1.001);  // 16 bits have no such number
+  const Tensor x = at::ones({3}).requires_grad_(), direction = at::full({3}, 1.001);  // not representable in 16 bits
   const Tensor expected = direction * 2;
   const auto level = torch::autograd::ForwardADLevel::get_next_idx();
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -419,7 +419,7 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
 
 TEST(Library, KnowsTheVersionOfTorch) { EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION); }
 
-// The kernel strides over what the grid does not reach, so that one block would do; none is launched for nothing.
+// The kernel has a grid-stride loop, so one block would be enough; without work, no block is launched.
 TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
   using cppcuda::kit::grid_stride_launch;
   EXPECT_EQ(grid_stride_launch(0).blocks, 0u);

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(LltmCell, LltmCellShapes,
                                            Shape{"NoState", -1, 4, 2, 0}, Shape{"NoGroups", 0, 4, 2, 5}),
                          [](const auto& info) { return info.param.name; });
 
-// The dtypes of input and cx, and what may be lost.
+// The dtypes of input and cx, and the tolerance.
 struct Dtypes {
   const char* name;
   at::ScalarType input, cx;
@@ -143,7 +143,7 @@ TEST(LltmCell, ErrorsNameOpAndArgument) {
   EXPECT_EQ(error_of([&] { ours(elsewhere); }).find("lltm_cell: input must be on cpu"), 0u);
 }
 
-TEST(LltmCell, GradientsThatNobodyGaveAreZeros) {
+TEST(LltmCell, MissingGradientsAreZeros) {
   using Backward = cppcuda::ops::lltm_cell::Backward;
   const auto [input, weight, bias, hx, cx] = arguments(-1, 5, 3, 4);
   const auto results =
@@ -183,7 +183,7 @@ TEST(SmallCell, WhichCellsAreSmall) {
   }
 }
 
-TEST(SmallCell, LaunchesHoldForAllThatAreSmall) {
+TEST(SmallCell, LaunchesAreValidForAllSmallCells) {
   for (const int64_t rows : {1, 2, 16, 33, 512}) {
     for (const int64_t inputs : {0, 1, 32, 1000}) {
       for (const int64_t size : {1, 8, 128, 1000}) {
@@ -191,7 +191,7 @@ TEST(SmallCell, LaunchesHoldForAllThatAreSmall) {
           const CellSizes sizes{rows, inputs, size};
           if (!is_small_on_cuda(sizes, sum_bytes)) continue;
           const auto forward = small_forward_launch(sizes), backward = small_backward_launch(sizes, sum_bytes, 1);
-          // One group of lanes for each element of the state.
+          // Each element of the state has one group of lanes.
           EXPECT_GE(int64_t{forward.blocks} * forward.threads, rows * size * cppcuda::ops::lltm_cell::small_lanes);
           EXPECT_LT((int64_t{forward.blocks} - 1) * forward.threads,
                     rows * size * cppcuda::ops::lltm_cell::small_lanes);

@@ -1,5 +1,5 @@
-// Declarations of operators: what the compiler reads in them, and the checks that follow. That wrong ones do not
-// compile is tested by python/tests/test_declarations.py.
+// Declarations of operators: what the compiler reads from them, and the checks that follow from them.
+// python/tests/test_declarations.py tests that wrong declarations do not compile.
 #include "cppcuda/kit/names.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/schema.h"
@@ -51,7 +51,8 @@ static_assert(std::is_same_v<Overload::Type, void(const Tensor&, const Tensor&)>
 static_assert(string_view(Overload::torch_schema) == "writes.out(Tensor input, *, Tensor(a!) out) -> ()");
 static_assert(string_view(Overload::base_name()) == "writes.out");
 
-// What is like cx, which is like nothing else, has the dtype of cx; hx of the first tensor, and its gradient its own.
+// The argument whose dtype an argument or output has (`like`): grad_cx has that of cx, grad(hx) that of hx, and cx, hy
+// and grad(bias) that of the first tensor.
 constexpr const kit::Declaration& linear = Linear::declaration;
 static_assert(linear.first == 0 && linear.arguments[5].like == 4 && linear.arguments[4].like == 0);
 static_assert(linear.outputs[0].like == 0 && linear.outputs[1].like == 3 && linear.outputs[2].like == 0);
@@ -70,7 +71,7 @@ static_assert(kit::have_same_first_dim(One::declaration) && !kit::have_same_firs
 TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
   const auto order = [](const auto& list) { return std::vector<size_t>(list.begin(), list.end()); };
   EXPECT_EQ(order(linear.by_need), (std::vector<size_t>{0, 1, 3, 2, 4, 5}));
-  // weight has 3S, so hx says S before it.
+  // weight has 3S, so hx, which gives S, is checked before it.
   EXPECT_EQ(order(linear.by_shape), (std::vector<size_t>{0, 3, 1, 2, 4, 5}));
 }
 

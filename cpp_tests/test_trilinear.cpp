@@ -52,8 +52,8 @@ struct Shape {
 
 void PrintTo(const Shape& s, std::ostream* os) { *os << s.name; }
 
-// The gradients of f(feats, points) with the given weights of the output's entries, and the gradients of a
-// weighted sum of those.
+// The gradients of a sum of f's output weighted by `weight`, and the gradients of a sum of those gradients weighted by
+// `weights`.
 template <class F>
 std::vector<Tensor> first_and_second_order(F f, const Sample& s, const Tensor& weight,
                                            const std::vector<Tensor>& weights) {
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Trilinear, TrilinearShapes,
                                            Shape{"NoFeatures", -1, 4, 0}, Shape{"NoBatches", 0, 4, 4}),
                          [](const auto& info) { return info.param.name; });
 
-// The dtypes of feats and points, and what may be lost.
+// The dtypes of feats and points, and the tolerance.
 struct Dtypes {
   const char* name;
   at::ScalarType feats, points;
@@ -225,25 +225,25 @@ TEST(Trilinear, BackwardAccumulatesAndThreadsAgree) {
   EXPECT_TRUE(close(s.feats.grad(), once * 2, 1e-15));
 }
 
-TEST(Trilinear, OnlyTheGradientThatIsAskedForIsThere) {
-  for (const bool of_feats : {true, false}) {
+TEST(Trilinear, OnlyTheRequestedGradientIsDefined) {
+  for (const bool need_feats : {true, false}) {
     Sample s = sample(-1, 4, 5);
-    (of_feats ? s.feats : s.points).requires_grad_();
+    (need_feats ? s.feats : s.points).requires_grad_();
     cppcuda::trilinear(s.feats, s.points).sum().backward();
-    EXPECT_EQ(s.feats.grad().defined(), of_feats);
-    EXPECT_EQ(s.points.grad().defined(), !of_feats);
+    EXPECT_EQ(s.feats.grad().defined(), need_feats);
+    EXPECT_EQ(s.points.grad().defined(), !need_feats);
   }
 }
 
 TEST(Trilinear, GradientOfFeatsDoesNotKeepFeats) {
-  for (const bool of_points : {false, true}) {
+  for (const bool need_points : {false, true}) {
     const Sample s = sample(-1, 4, 5);
-    const Tensor leaf = s.feats.requires_grad_(), points = s.points.requires_grad_(of_points);
+    const Tensor leaf = s.feats.requires_grad_(), points = s.points.requires_grad_(need_points);
     Tensor feats = leaf * 2;
     const auto memory = feats.storage().getWeakStorageImpl();
     const Tensor out = cppcuda::trilinear(feats, points);
     feats.reset();
-    EXPECT_EQ(memory.expired(), !of_points);
+    EXPECT_EQ(memory.expired(), !need_points);
     out.sum().backward();
     EXPECT_TRUE(memory.expired());  // the graph is freed
   }
@@ -368,7 +368,7 @@ using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;
 using cppcuda::ops::trilinear::rows_per_thread;
 
-// Which values of the output each thread of each block writes, by the loops of the kernels.
+// How often the kernels' loops over all blocks and threads write each value of the output.
 std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features, int element_bytes) {
   std::vector<int> count(rows * features);
   const auto& [access, shape, width, lane_bits, tile] = launch;
@@ -433,10 +433,10 @@ TEST(RowLaunch, ShortAndOddRowsAreStaged) {
   for (const int64_t features : {1, 4, 8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
   for (const int64_t features : {5, 6, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
   EXPECT_FALSE(staged(3, 4, false));
-  EXPECT_FALSE(staged(100001, 4, true));  // not one row would fit
+  EXPECT_FALSE(staged(100001, 4, true));  // not even one row would fit
 }
 
-// The threads of a warp that read a corner's next features find them in different banks of 4 bytes.
+// When the threads of a warp read the next features of a corner, they read from different banks of 4 bytes.
 TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
   for (int64_t features = 3; features < 300; ++features) {
     for (const int element_bytes : {2, 4, 8}) {
@@ -488,17 +488,17 @@ TEST(RowLaunch, HoldsForAnySize) {
           }
           EXPECT_EQ(shape.threads, unsigned{threads_per_block});
           EXPECT_EQ(shape.threads % lanes, 0u);
-          EXPECT_LE(shape.blocks, (1u << 31) - 1);  // what CUDA allows
+          EXPECT_LE(shape.blocks, (1u << 31) - 1);  // CUDA's limit
           EXPECT_LE(shape.shared_bytes, 48u << 10);
           const int warp_rows = whole ? 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2)) : 0;
           const int64_t whole_bytes = int64_t{threads_per_block / 32} * warp_rows * 8 * features * element_bytes;
           EXPECT_EQ(shape.shared_bytes,
-                    whole ? whole_bytes / 8 * 9  // a place is left out after every eight
+                    whole ? whole_bytes / 8 * 9  // one place of padding after every eight
                           : tile_rows * tile.row_step * 16);
           // Indices within a tile have 32 bits.
           EXPECT_LT(tile_rows * 8 * (staged ? features : 0), two31);
-          // The rows of all blocks start at 0, 1, 2, ... and step by their number, so each row has one group
-          // if there is one at all; and no block starts past the end.
+          // The groups of all blocks start at rows 0, 1, 2, ... and step by the number of groups, so each row has
+          // exactly one group if there are any. No block starts past the end.
           const int64_t rows_per_block =
               whole ? shape.threads / 32 * warp_rows : (staged ? tile_rows : shape.threads / lanes);
           EXPECT_EQ(shape.blocks == 0, rows == 0);

@@ -138,7 +138,7 @@ TEST(Upsample, ScalesAreThoseOfTorch) {
                     at::upsample_bilinear2d(x, {7, 5}, true), 1e-13));
 }
 
-// Where at::upsample_bilinear2d, whose third argument is a bool, is a candidate too.
+// at::upsample_bilinear2d, whose third argument is a bool, is also a candidate for the unqualified calls.
 TEST(Upsample, UnqualifiedCallsAreOurs) {
   using namespace cppcuda;
   const Tensor x = at::rand({1, 2, 4, 5});
@@ -285,7 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
         }),
     [](const auto& info) { return info.param.name; });
 
-// Every way in which rounding could go wrong: the outputs of each pixel against a search through all of them.
+// Compares the outputs that read each pixel with a search through all outputs, so that any rounding error shows.
 template <class A>
 void check_axis(const Axis<A>& axis) {
   std::vector<Range<>> expected(axis.in, {axis.out, 0});
@@ -344,7 +344,7 @@ TEST(UpsampleAxis, HoldsWhereFloatsAreSparse) {
   }
 }
 
-// Every value of the target is one part's.
+// Every value of the target belongs to exactly one part.
 TEST(ImageLaunch, EveryValueIsWrittenOnce) {
   for (const int64_t channels : {1, 3, 8, 9, 24}) {
     for (const auto& [height, width] : {std::pair<int64_t, int64_t>{1, 1}, {5, 8}, {37, 50}, {130, 256}, {700, 96}}) {
@@ -393,14 +393,14 @@ TEST(ImageLaunch, HoldsForAnySize) {
   }
 }
 
-// Small targets are spread over as many threads as they have values.
+// Small targets have as many threads as values.
 TEST(ImageLaunch, SmallTargets) {
   const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, true);
   EXPECT_EQ(parts.count, 64 * 32 * 32);
   EXPECT_TRUE(n == 1 && k == 1);
 }
 
-TEST(UpsampleAxis, FewReadersAreColumnsTogetherAtMost) {
+TEST(UpsampleAxis, FewReadersAreAtMostColumnsTogether) {
   int few = 0;
   for (const Mode mode : {Mode::half_pixel, Mode::align_corners, Mode::asymmetric}) {
     for (const int64_t in : {1, 2, 3, 5, 8, 64, 100, 333, 1000, 7919}) {
@@ -421,7 +421,7 @@ TEST(UpsampleAxis, FewReadersAreColumnsTogetherAtMost) {
   EXPECT_GT(few, 500);
 }
 
-// Every value of the target is one thread's of one tile, and what it reads is in the tile's window.
+// Every value of the target belongs to exactly one thread of one tile, and what it reads is in the tile's window.
 template <class A>
 void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_bytes, bool packs, bool backward) {
   const auto tiles = tile_launch(target, x, element_bytes, packs, backward);
@@ -503,8 +503,8 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
   }
 }
 
-// What a scale factor says may differ from what the sizes say: columns beyond the last one, or columns that nothing
-// reads.
+// A scale factor may disagree with the sizes, so that there are positions beyond the last column, or columns that
+// nothing reads.
 TEST(TileLaunch, AnyScale) {
   const auto axis = [](int64_t in, int64_t out, double scale) {
     return make_axis<float>(Mode::half_pixel, in, out, scale);
@@ -532,24 +532,24 @@ TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   const auto launch = [&](const ImageSizes& target, int64_t in, bool packs = true) {
     return tile_launch(target, axis(in, target.width), 2, packs, false);
   };
-  EXPECT_FALSE(launch({1, 4, 1 << 14, 64}, 32));  // one group of planes, of 16 strips
+  EXPECT_FALSE(launch({1, 4, 1 << 14, 64}, 32));  // one group of planes with 16 strips: the tiles are too small
   EXPECT_TRUE(launch({1, 8, 1 << 14, 64}, 32));
-  EXPECT_FALSE(launch({1, 64, 64, 64}, 32));    // few
-  EXPECT_FALSE(launch({64, 64, 64, 64}, 136));  // more than two to one
+  EXPECT_FALSE(launch({1, 64, 64, 64}, 32));    // too few tiles
+  EXPECT_FALSE(launch({64, 64, 64, 64}, 136));  // scales down by more than two
   EXPECT_FALSE(launch({1, 64, 64, 1 << 21}, 1 << 20));
   EXPECT_TRUE(launch({1, 64, 64, 1 << 20}, 1 << 19));
   EXPECT_FALSE(launch({0, 64, 64, 64}, 32));
   EXPECT_FALSE(launch({1, 64, 64, 0}, 32));
-  EXPECT_FALSE(launch({1, 1, 1 << 12, 1 << 12}, 1 << 11));  // planes that there are not
+  EXPECT_FALSE(launch({1, 1, 1 << 12, 1 << 12}, 1 << 11));  // too few planes
   EXPECT_TRUE(launch({1, 2, 1 << 12, 1 << 12}, 1 << 11));
-  EXPECT_FALSE(launch({1, 64, 1 << 12, 63}, 32, false));  // no pairs
+  EXPECT_FALSE(launch({1, 64, 1 << 12, 63}, 32, false));  // an odd width
   EXPECT_TRUE(launch({1, 64, 1 << 12, 62}, 31, false));
   EXPECT_TRUE(launch({64, 64, 64, 64}, 32)->packs);
-  EXPECT_FALSE(launch({64, 64, 64, 60}, 30)->packs);  // few packs
+  EXPECT_FALSE(launch({64, 64, 64, 60}, 30)->packs);  // too few vector accesses
 }
 
-// Threads that shared memory serves together access different banks, for columns this far apart and for any first
-// column.
+// Threads that shared memory serves together access different banks, for each of these distances between their columns
+// and for any first column.
 TEST(TileLaunch, BanksOfColumns) {
   for (const int column_bytes : {8, 16}) {
     const int lanes = 128 / column_bytes;

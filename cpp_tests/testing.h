@@ -8,7 +8,7 @@
 
 namespace cppcuda::testing {
 
-// What a call throws, without the backtrace.
+// The message of the error that a call throws, without the backtrace.
 template <class F>
 std::string error_of(F call) {
   try {
@@ -19,7 +19,8 @@ std::string error_of(F call) {
   return "no error";
 }
 
-// Equal sizes, strides and dtype aside: |actual - expected| <= tolerance * (1 + |expected|), in float64.
+// Checks that the sizes are equal and that |actual - expected| <= tolerance * (1 + |expected|) in float64. Strides and
+// dtypes may differ.
 inline ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, double tolerance) {
   if (actual.sizes() != expected.sizes()) {
     return ::testing::AssertionFailure() << "sizes " << actual.sizes() << ", expected " << expected.sizes();
@@ -29,7 +30,7 @@ inline ::testing::AssertionResult close(const at::Tensor& actual, const at::Tens
   return ::testing::AssertionFailure() << "differs by up to " << (a - e).abs().max().item<double>();
 }
 
-// A tensor without memory on a device that need not exist: enough to reach the dispatcher's choice of a kernel.
+// A tensor without memory on a device that need not exist, which is enough for the dispatcher to choose a kernel.
 inline at::Tensor on_device(c10::DeviceType device, at::IntArrayRef sizes) {
   const auto key = c10::computeDispatchKey(at::kFloat, at::kStrided, c10::Device(device, 0));
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(key), caffe2::TypeMeta::Make<float>(),

@@ -1,12 +1,12 @@
-// What a call costs before it has computed anything: 64 elements from C++, ours and torch's own in turns.
+// The overhead of a call from C++: 64 elements, cppcuda's operators and torch's in turns.
 //
 //   cmake --build build/torch-2.15 --target cppcuda_benchmarks
 //   build/torch-2.15/cpp_tests/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
 //
-// The target is there where Google Benchmark is (apt-get install libbenchmark-dev).
+// The target exists if Google Benchmark is installed (apt-get install libbenchmark-dev).
 //
-// Every benchmark is run 20 times for 50 ms, in random order; the last lines are ratios of medians. Names: "grad" is a
-// call as it is, with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and
+// Every benchmark runs 20 times for 50 ms, in random order; the last lines are ratios of medians. Names: "grad" is a
+// plain call with an input that needs no gradient; "no_grad" and "inference" are calls under NoGradGuard and
 // InferenceMode.
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ constexpr int64_t elements = 64;
 
 using Compared = std::vector<std::pair<std::string, std::string>>;
 
-// The usual table, then how many times as long a benchmark takes as another one.
+// Prints the usual table, then the ratio of the medians of each pair of benchmarks.
 class Reporter : public benchmark::ConsoleReporter {
  public:
   explicit Reporter(Compared pairs) : pairs_(std::move(pairs)) {}
@@ -75,7 +75,7 @@ void add_in_all_modes(const std::string& name, F f) {
   add<c10::InferenceMode>(name + "/inference", f);
 }
 
-// The loop, chosen and called as elementwise/cpu.h does it.
+// Chooses and calls the loop as elementwise/cpu.h does.
 template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
@@ -99,7 +99,7 @@ void forward_backward(F f, const Tensor& x, const Tensor& grad) {
 int main(int argc, char** argv) {
   std::vector<std::string> options{argv[0], "--benchmark_enable_random_interleaving=true", "--benchmark_repetitions=20",
                                    "--benchmark_min_time=0.05", "--benchmark_report_aggregates_only=true"};
-  options.insert(options.end(), argv + 1, argv + argc);  // the last of two options holds
+  options.insert(options.end(), argv + 1, argv + argc);  // later options override earlier ones
   std::vector<char*> pointers;
   for (std::string& option : options) pointers.push_back(option.data());
   int count = static_cast<int>(pointers.size());

@@ -1,9 +1,10 @@
-// The hot loops of the CPU kernels, each once on a small input. scripts/count_instructions runs this under callgrind,
-// which counts what hot_loop does. No torch at run time: the kernels are loops over raw pointers.
+// Runs each hot loop of the CPU kernels once on a small input. scripts/count_instructions runs this program under
+// callgrind, which counts the instructions in hot_loop. The program does not need torch at run time: the kernels are
+// loops over raw pointers.
 //
-// Prints the compiler, the capability and the type of build that the kernels were built with, then a line per loop: its
-// name and how many elements it writes (for a product of matrices: how many numbers it multiplies). Exits with 3 on a
-// processor without that capability.
+// Prints the compiler, CPU capability and build type of the kernels, then one line per loop: its name and the number of
+// elements that it writes (for a matrix product, the number of multiplications). Exits with 3 on a processor without
+// that capability.
 
 #include <c10/util/BFloat16.h>
 
@@ -20,10 +21,10 @@
 #include "ops/upsample_bilinear2d/cpu/kernel.h"
 #include "ops/upsample_bilinear2d/cpu/tables.h"
 
-// The only function that is counted.
+// The only function whose instructions are counted.
 extern "C" [[gnu::noinline]] void hot_loop(const std::function<void()>& loop) {
   loop();
-  asm volatile("" ::: "memory");  // so that this is no jump, which callgrind would take for a return
+  asm volatile("" ::: "memory");  // prevents a tail call, which callgrind would take for a return
 }
 
 namespace {
@@ -36,7 +37,7 @@ void count(const std::string& name, int64_t elements, const std::function<void()
   hot_loop(loop);
 }
 
-// Memory that is aligned alike in every run: a streaming loop's steps depend on it.
+// Memory with the same alignment in every run, because the steps of a nontemporal loop depend on it.
 char* memory(int64_t bytes) {
   alignas(64) static char arena[8 << 20];
   static int64_t used = 0;
@@ -51,7 +52,7 @@ T* zeros(int64_t n) {
   return reinterpret_cast<T*>(memory(n * sizeof(T)));
 }
 
-// From -2 to 2.
+// Values from -2 to 2.
 template <class T>
 T* numbers(int64_t n) {
   T* result = zeros<T>(n);
@@ -64,7 +65,7 @@ constexpr const char* dtype = "float32";
 template <>
 constexpr const char* dtype<c10::BFloat16> = "bfloat16";
 
-// Not a multiple of any register.
+// Not a multiple of the length of any vector register.
 constexpr int64_t many = 4096 + 5;
 
 template <class Math, class T>
@@ -129,7 +130,7 @@ void count_trilinear(int64_t features) {
   count("trilinear/backward_feats" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
 }
 
-// One row of an image, to twice its size.
+// Upsamples one row of an image to twice its size.
 template <class T>
 void count_upsample() {
   using namespace ops::upsample_bilinear2d;

@@ -1,5 +1,6 @@
-// second::crop_or_pad(Tensor input, SymInt[1] output_size, str side="right", float? gain=None) -> Tensor: the last dim
-// cut, or filled up with zeros, to output_size, times gain. Its derivative needs no tensor, only the input's size.
+// second::crop_or_pad(Tensor input, SymInt[1] output_size, str side="right", float? gain=None) -> Tensor: crops the
+// last dim, or pads it with zeros, to output_size, and multiplies by gain. The derivative needs no tensor, only the
+// size of the input.
 
 #include <torch/library.h>
 
@@ -31,7 +32,7 @@ Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std
   Tensor out = kit::allocate(shape(input, output_size, side, gain));
   const Tensor in = input.contiguous();
   const int64_t from = in.size(-1), to = out.size(-1), both = std::min(from, to);
-  // What stays lies at this end of each row.
+  // Where the values that are kept start in each row.
   const int64_t in_offset = side == "right" ? 0 : from - both, out_offset = side == "right" ? 0 : to - both;
   const int64_t rows = to == 0 ? 0 : out.numel() / to;
   kit::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {

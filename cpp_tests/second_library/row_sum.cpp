@@ -14,7 +14,7 @@ using RowSum = kit::Op<"second::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]
 
 Tensor row_sum_cpu(const Tensor& input) {
   Tensor out = kit::allocate(kit::Shape<RowSum>::outputs(input));
-  // Any strides: a contiguous copy would cost as much as the sum itself, and vmap gives operands of stride 0.
+  // Supports any strides: a contiguous copy would cost as much as the sum, and vmap passes operands with stride 0.
   const kit::RowStride strides = kit::row_stride(input, /*own=*/1);
   const kit::Rows rows = kit::make_rows(input, /*own=*/1, strides);
   const int64_t features = input.size(-1), step = input.stride(-1);
@@ -35,7 +35,7 @@ struct ForwardFormula {
   using Op = RowSum;
   static constexpr std::array<kit::Reads, 1> reads{};
 
-  // The number of features, which the gradient does not show.
+  // The number of features, which the gradient's shape does not give.
   static constexpr auto attribute_names = kit::names("features");
   static auto attributes(const Tensor& input) { return std::make_tuple(input.sym_size(-1)); }
 

@@ -1,6 +1,6 @@
-// second::trilinear, which is another function than cppcuda::trilinear: points[n, 0] times the sum of the corners.
-// Its namespace, formulas and shape functions are named as those of cppcuda::trilinear are, and not hidden in an
-// anonymous namespace: no code of one library may serve an op of the other.
+// second::trilinear is a different function from cppcuda::trilinear: points[n, 0] times the sum of the corners. Its
+// namespace, formulas and shape functions have the same names as those of cppcuda::trilinear and are not in an
+// anonymous namespace, to test that neither library runs code of the other.
 
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>

@@ -1,4 +1,4 @@
-// second::scale(Tensor input, float factor) -> Tensor: the whole of an op in one file.
+// second::scale(Tensor input, float factor) -> Tensor: a complete op in one file.
 
 #include <torch/library.h>
 

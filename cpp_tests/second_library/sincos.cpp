@@ -1,5 +1,5 @@
-// second::sincos(Tensor input) -> (Tensor sine, Tensor cosine): two outputs, which its derivative reads and of
-// which a program may use one only.
+// second::sincos(Tensor input) -> (Tensor sine, Tensor cosine): the derivative reads both outputs, and a program may
+// use only one of them.
 
 #include <torch/library.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Forward = kit::Op<"second::sincos(Tensor input[B?, N, F]) -> (Tensor sine[B?, N, F], Tensor cosine[B?, N, F])">;
 
-// The gradient of an output that nothing depends on is missing.
+// The gradient of an output is None if nothing depends on that output.
 using Backward = kit::Op<
     "second::_sincos_backward(Tensor? grad_sine[B?, N, F], Tensor? grad_cosine[B?, N, F], "
     "Tensor sine[B?, N, F], Tensor cosine[B?, N, F]) -> Tensor[B?, N, F]">;
