@@ -1,4 +1,4 @@
-"""The parents and children of test_child_processes.py. It imports little, because each process does so again."""
+"""The parent and child processes of test_child_processes.py. Imports little, because each process imports it again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-SECONDS = 120  # after which a child counts as one that hangs
+SECONDS = 120  # a child that runs longer counts as hanging
 
 
 def results() -> list[Tensor]:
-    """Outputs and gradients of operators that take several threads here; the bits do not depend on how many."""
+    """Outputs and gradients of operators that use several threads here. The bits do not depend on the thread count."""
     x = torch.linspace(-4, 4, 1 << 20, requires_grad=True)
     feats = torch.linspace(-1, 1, 1 << 20).view(-1, 8, 16).requires_grad_()
     points = torch.linspace(-1, 1, feats.shape[0])[:, None].repeat(1, 3)

@@ -1,7 +1,7 @@
-"""What all tests share: the library that is tested, warnings, and the support matrix.
+"""Shared by all tests: the library under test, warnings, and the support matrix.
 
 CPPCUDA_EXPECTED_LIBRARY  the library that must be loaded, if not the installed package's own (a path).
-CPPCUDA_SUPPORT_MATRIX    a file to write, in JSON, what passed per operator and capability. Works under xdist.
+CPPCUDA_SUPPORT_MATRIX    the JSON file for the outcomes per operator and capability. Works under xdist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import cppcuda
 import hypothesis
 import pytest
-import setuptools  # noqa: F401  (it must come before distutils, which it replaces; inductor has them the other way round)
+import setuptools  # noqa: F401  (must precede distutils, which it replaces; inductor imports distutils first)
 import torch
 from op_samples import OpEntry, register_all
 
@@ -45,10 +45,10 @@ CAPABILITIES = (
     "DTensor",
 )
 
-# The rows that are one test for each transform of torch: with --reduced they run for one operator per mechanism.
+# The rows that test a transform of torch. With --reduced, they run for one operator per mechanism.
 TRANSFORMS = {"vmap", "torch.func", "compile", "compiled autograd", "export", "AOTInductor", "TorchScript", "DTensor"}
 
-# torch speaks of its own plans here, not of anything that a test does wrong.
+# These are about torch's own plans, not about anything that a test does wrong.
 TORCH_DEPRECATIONS = (
     r"ignore:`torch\.jit\.\w+` is (deprecated|not supported in Python):DeprecationWarning",
     r"ignore:`torch\.jit\.\w+` is (deprecated|not supported in Python):FutureWarning",
@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reduced",
         action="store_true",
-        help="for a second version of torch: leaves out the tests marked any_torch, and runs those of transforms "
+        help="for a second version of torch: skips the tests marked any_torch, and runs the tests of transforms "
         "for one operator per mechanism",
     )
 
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: needs gigabytes of memory or minutes (deselect with -m 'not slow')")
     config.addinivalue_line("markers", "any_torch: does not depend on the version of torch (deselected by --reduced)")
-    config.addinivalue_line("markers", "large: fills a GPU's memory, so one at a time")
+    config.addinivalue_line("markers", "large: fills a GPU's memory, so these tests run one at a time")
     config.addinivalue_line(
         "markers", "capability(name): a row of the support matrix, for the operator that `entry` names"
     )
@@ -92,15 +92,15 @@ def _seed() -> None:
 
 @pytest.fixture
 def fresh_compiler() -> Iterator[None]:
-    """Nothing compiled by an earlier test counts as a hit or as a recompile."""
+    """Resets the compiler, so that functions compiled by earlier tests count neither as hits nor as recompiles."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """After an error of CUDA nothing works in its process any more: xdist starts another one for the tests that are
-    left, and reports a crash of this one."""
+    """Ends an xdist worker after a CUDA error, because CUDA no longer works in that process. xdist reports a crash and
+    starts another worker for the remaining tests."""
     if call.excinfo and "CUDA error" in call.excinfo.exconly() and "PYTEST_XDIST_WORKER" in os.environ:
         item.config.pluginmanager.getplugin("capturemanager").suspend(in_=True)
         print(f"FAILED {item.nodeid}: {call.excinfo.getrepr(style='short')}", file=sys.stderr, flush=True)
@@ -113,7 +113,7 @@ _outcomes: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdic
 
 
 def is_reduced_away(item: pytest.Item) -> bool:
-    """Whether a run with --reduced leaves a test out."""
+    """Whether a run with --reduced skips a test."""
     if item.get_closest_marker("any_torch"):
         return True
     params = getattr(item, "callspec", None)
@@ -136,12 +136,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             names[names.index("dtype")] = str(params.params["dtype"]).removeprefix("torch.")
         for name in names:
             assert name in CAPABILITIES, f"{item.nodeid}: unknown capability {name!r}"
-            # user_properties travel with the report, from xdist's workers too
+            # user_properties are part of the report, also of one from an xdist worker.
             item.user_properties.append(("capability", [entry.name, name]))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    # A test that passes reports in "call"; one that fails or skips while it is set up never gets there.
+    # A test that passes has a "call" report; one that fails or is skipped during setup has none.
     if report.when == "call" or (report.when == "setup" and not report.passed):
         for key, value in report.user_properties:
             if key == "capability":

@@ -1,6 +1,6 @@
-"""The table that every matrix test runs over: one `OpEntry` per operator, as torch's OpInfo.
+"""The table that every matrix test runs over: one `OpEntry` per operator, like torch's OpInfo.
 
-A new operator enters all of the tests with one call of `register`, in a file of its own in the folder samples/.
+To add a new operator to all of these tests, call `register` in a new file in the folder samples/.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
-# The tolerance of one kernel call against float64 on the same inputs: the rounding of the result, and of float32 sums.
+# The tolerance of one kernel call compared with float64 on the same inputs: rounding of the result and of float32 sums.
 TOLERANCE = {
     torch.float64: {"rtol": 1e-11, "atol": 1e-12},
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},
@@ -74,7 +74,7 @@ LAYOUTS: dict[str, Layout] = {
 
 @dataclass(frozen=True)
 class T:
-    """A tensor argument to be made. `wide`: may be float32 beside 16-bit arguments."""
+    """A tensor argument before it is made. `wide`: it may be float32 while other arguments have 16 bits."""
 
     shape: tuple[int, ...]
     wide: bool = False
@@ -84,9 +84,9 @@ class T:
 
 @dataclass(frozen=True)
 class Spec:
-    """A sample before it has a dtype and a device; `args` holds `T` where a tensor goes.
+    """A sample before it has a dtype and a device; `args` has a `T` in place of each tensor.
 
-    Tags: "basic" (small and few, for the dear tests), "shape", "stride", "large".
+    Tags: "basic" (few and small, for expensive tests), "shape", "stride", "large".
     """
 
     name: str
@@ -124,7 +124,7 @@ class Sample:
         return self.map(lambda t: t.detach().requires_grad_())
 
     def bind(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-        """`op` as a function of the tensors alone, that returns a tuple without outputs that a mask left out."""
+        """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes."""
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
             return computed(op(*self.with_tensors(tensors).args))
@@ -137,7 +137,7 @@ def outputs_of(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def computed(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """What output_mask leaves out comes as an empty tensor of one dim."""
+    """The outputs without those that output_mask excludes, which are empty tensors of one dim."""
     return tuple(t for t in outputs_of(result) if t.dim() != 1 or t.shape[0] != 0)
 
 
@@ -151,8 +151,8 @@ def make_sample(spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False
     args, index = [], 0
     for arg in spec.args:
         if isinstance(arg, T):
-            wanted = torch.float32 if mixed and arg.wide else dtype
-            tensor = make_tensor(arg, wanted, device, zlib.crc32(spec.name.encode()) + index)
+            tensor_dtype = torch.float32 if mixed and arg.wide else dtype
+            tensor = make_tensor(arg, tensor_dtype, device, zlib.crc32(spec.name.encode()) + index)
             layout = spec.layouts[index] if spec.layouts else None
             args.append(layout(tensor) if layout and tensor.numel() else tensor)
             index += 1
@@ -174,11 +174,11 @@ def with_layouts(args: tuple[Any, ...]) -> Iterator[Spec]:
 
 @dataclass(frozen=True)
 class BadInput:
-    """A call that must be refused. `args` are made on the device when the test runs."""
+    """A call that must raise an error. `args` makes the arguments when the test runs."""
 
     name: str
     args: Callable[[], tuple[Any, ...]]
-    message: str  # of the error, whole, as it is printed
+    message: str  # the first line of the error, complete
 
 
 @dataclass(frozen=True)
@@ -186,41 +186,41 @@ class OpEntry:
     name: str  # without the namespace
     reference: Callable[..., Any]  # plain torch; runs in float64 and under every transform
     specs: tuple[Spec, ...]
-    sized: Callable[[int], tuple[Any, ...]]  # arguments with that many rows; T where a tensor goes
-    arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests; likewise
+    sized: Callable[[int], tuple[Any, ...]]  # arguments with that many rows, with a T for each tensor
+    arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests, also with a T for each tensor
     bad_inputs: tuple[BadInput, ...]
-    output_like: tuple[str, ...]  # the argument that each output has its dtype from
-    # What it is for torch's transforms: "elementwise", "row", "linear map", "matrix product"; a backward op needs none
+    output_like: tuple[str, ...]  # for each output, the argument whose dtype it has
+    # The kind of op for transforms: "elementwise", "row", "linear map", "matrix product"; backward ops need none
     mechanism: str = ""
     backward: OpEntry | None = None
-    oracles: tuple[Callable[..., Any], ...] = ()  # further ones, for values only; None: does not apply
+    oracles: tuple[Callable[..., Any], ...] = ()  # further references for values; None: not applicable
     function: Callable[..., Any] | None = None  # in cppcuda.functional, with the op's arguments
-    module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, from the arguments that are no tensors
-    writing_names: tuple[str, ...] = ()  # ops of the same values that write to an existing tensor
-    autocast_policy: bool = True  # an autocast kernel of its own; without one, dtypes stay as they are
-    # The output's dtype under autocast, or those of several, from the dtypes of the tensor arguments and autocast's
+    module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, made from the arguments that are not tensors
+    writing_names: tuple[str, ...] = ()  # ops that write the same values to an existing tensor
+    autocast_policy: bool = True  # whether it has an autocast kernel; without one, dtypes stay as they are
+    # The dtype of the output, or of each output, under autocast; given the dtypes of the tensors and autocast's dtype
     autocast_dtype: Callable[[tuple[torch.dtype, ...], torch.dtype], torch.dtype | tuple[torch.dtype, ...]] | None = (
         None
     )
-    # The strides of each output, from the arguments; contiguous if there is no rule
+    # The strides of each output, given the arguments; without a rule, outputs are contiguous
     strides: Callable[..., list[tuple[int, ...]]] | None = None
-    # How many roundings lie between the exact value and an output, where there is more than one
+    # The number of roundings between the exact value and an output
     roundings: float = 1
-    # Whether matrix products by ATen lie between inputs and outputs: their results are rounded to the narrowest dtype,
-    # and their bits depend on sizes, strides and the number of threads
+    # Whether the op uses matrix products of ATen: their results are rounded to the narrowest dtype, and their bits
+    # depend on sizes, strides and the number of threads
     products: bool = False
-    # Bytes that a call allocates and frees again, as a multiple of its outputs
+    # Bytes that a call allocates and frees again, as a multiple of the bytes of its outputs
     temporaries: float = 0
-    # The argument that dtypes and devices of the others are compared with; the first one if there is no name
+    # The argument that the dtypes and devices of the others are compared with; if empty, the first one
     anchor: str = ""
-    # The op that stands for this one in graphs of autograd, with outputs that this one does not return
+    # The op that replaces this one in autograd graphs and has outputs that this one does not return
     differentiated_as: str = ""
-    # Inputs that stay alive in the graph when a gradient for one tensor argument is asked for
+    # For each tensor argument, the inputs that the graph keeps alive if the gradient of that argument is requested
     saved_for: dict[int, set[int]] = field(default_factory=dict)
 
     @property
     def represents_mechanism(self) -> bool:
-        """Whether this is the first operator of its mechanism in the table, or the backward op of that one."""
+        """Whether this is the first operator of its mechanism in the table, or the backward op of that operator."""
         forward = next((e for e in OPS if e.backward is self), self)
         return forward is next(e for e in OPS if e.mechanism == forward.mechanism)
 
@@ -246,7 +246,7 @@ class OpEntry:
 
     @property
     def dtypes(self) -> list[tuple[torch.dtype, bool]]:
-        """Of a call, and whether float32 is beside 16 bits, where an op has that."""
+        """The dtypes of a call, each with `mixed`: whether the wide arguments are float32 beside 16-bit ones."""
         mixed = (False, True) if self.has_wide else (False,)
         return [(dtype, m) for dtype in FLOAT_DTYPES for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
 
@@ -266,8 +266,8 @@ class OpEntry:
         return tuple(a.shape[0] != b.shape[0] for a, b in zip(few, more, strict=True))
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
-        wanted = self.strides(*sample.args) if self.strides else [torch.empty(t.shape).stride() for t in outputs]
-        for t, strides in zip(outputs, wanted, strict=True):
+        expected = self.strides(*sample.args) if self.strides else [torch.empty(t.shape).stride() for t in outputs]
+        for t, strides in zip(outputs, expected, strict=True):
             used = [d for d in range(t.dim()) if t.shape[d] > 1 and t.numel()]
             assert [t.stride(d) for d in used] == [strides[d] for d in used], sample.name
 
@@ -275,7 +275,7 @@ class OpEntry:
         return [s.name for s in self.specs if s.tag in tags]
 
 
-OPS: list[OpEntry] = []  # with their backward ops, which are ops like the others
+OPS: list[OpEntry] = []  # including the backward ops
 
 
 def register(entry: OpEntry) -> None:

@@ -32,7 +32,7 @@ def over_samples(*tags: str, entries: Iterable[OpEntry] = OPS) -> pytest.MarkDec
 
 
 def over_dtypes(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
-    """Parameters `entry`, `dtype` and `mixed` (float32 beside 16 bits, where an op has that)."""
+    """Parameters `entry`, `dtype` and `mixed` (float32 beside 16 bits, if the op supports it)."""
     params = [
         pytest.param(e, dtype, mixed, id=f"{e.name}-{str(dtype)[6:]}{'-mixed' if mixed else ''}")
         for e in entries
@@ -51,7 +51,7 @@ def assert_close(actual: Any, expected: Any, name: str = "", **tolerance: float)
 
 
 def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tensor, ...], factor: float = 1) -> None:
-    """Against the reference in float64, from the same inputs, within the rounding of each output's dtype."""
+    """Compares with the reference in float64 on the same inputs, within the rounding of each output's dtype."""
     expected = computed(entry.reference(*sample.double().args))
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
@@ -75,14 +75,14 @@ def value_tolerance(entry: OpEntry, sample: Sample, actual: Tensor, expected: Te
 
 
 def gradient_eps(entry: OpEntry, sample: Sample, t: Tensor, dtype: torch.dtype) -> float:
-    """Formulas of higher order round to the dtype between their terms."""
+    """The eps of a gradient. Formulas of higher order round to `dtype` between their terms."""
     if entry.products:
         return coarsest_eps(sample) * entry.roundings / 4
     return torch.finfo(t.dtype if entry.backward else dtype).eps
 
 
 def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
-    """All, or where there are more, as many as that: the first, the last and those between at random, but always the
+    """At most `count` of the choices: the first, the last, and a random selection of the others that is always the
     same."""
     every = list(choices)
     if len(every) <= count:
@@ -91,12 +91,12 @@ def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, .
 
 
 def scalar(outputs: tuple[Tensor, ...]) -> Tensor:
-    """Not linear, so that no derivative of any order is a constant by accident."""
+    """A nonlinear function of the outputs, so that no derivative of any order is a constant by accident."""
     return sum((t.sin() * (1 + t)).sum() for t in outputs)
 
 
 def kernel_calls(name: str, f: Callable[[], Any]) -> int:
-    """How often the kernel of an op ran. Transforms call the op again below themselves: only leaves count."""
+    """How often the kernel of an op ran. Transforms call the op again, so only the innermost calls count."""
 
     def inside(event: Any) -> bool:
         return any(child.name == name or inside(child) for child in event.cpu_children)
@@ -116,7 +116,7 @@ def allocated_bytes(f: Callable[[], Any]) -> int:
 
 
 def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
-    """Of each tensor, the dims in which two sizes of a sample differ."""
+    """For each tensor, the dims in which two sizes of a sample differ."""
     pairs = zip(a.tensors, b.tensors, strict=True)
     return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in pairs]
 
@@ -125,7 +125,7 @@ def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
 def recorded_compiled_autograd(
     compile_graph: Callable[[torch.fx.GraphModule], Callable[..., Any]] = lambda graph: graph,
 ) -> Iterator[list[torch.fx.GraphModule]]:
-    """Compiled autograd with every graph that it captures; they run as captured, or compiled (slow)."""
+    """Enables compiled autograd and yields the graphs that it captures. They run as captured, or compiled (slow)."""
     graphs: list[torch.fx.GraphModule] = []
 
     def compiler(graph: torch.fx.GraphModule) -> Callable[..., Any]:
@@ -138,7 +138,7 @@ def recorded_compiled_autograd(
 
 
 def tool(name: str) -> str:
-    """A program beside the interpreter, or beside the one whose torch it sees, or of the system."""
+    """The path of a program next to the interpreter, next to the interpreter whose torch it uses, or on PATH."""
     folders = [Path(sys.executable).parent, Path(torch.__file__).parents[4] / "bin", os.environ.get("PATH", "")]
     found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
     if not found:
@@ -147,17 +147,17 @@ def tool(name: str) -> str:
 
 
 def load_script(path: Path) -> ModuleType:
-    """A file of scripts/ as a module."""
+    """Loads a file of scripts/ as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
+    sys.modules[path.stem] = module  # dataclasses look up their module here
     spec.loader.exec_module(module)
     return module
 
 
 def run_python(script: str, *args: object, **kwargs: Any) -> Any:
-    """A fresh process; fails with what it printed."""
+    """Runs a script in a new process; if it fails, the error shows what it printed."""
     import subprocess
 
     done = subprocess.run(
@@ -168,7 +168,7 @@ def run_python(script: str, *args: object, **kwargs: Any) -> Any:
 
 
 def require_gpu() -> None:
-    """Skips the module that calls it where there is none, or no CUDA kernels; CPPCUDA_REQUIRE_CUDA=1: an error."""
+    """Skips the calling module without a GPU or CUDA kernels; with CPPCUDA_REQUIRE_CUDA=1, this is an error."""
     reason = (
         "no GPU"
         if not torch.cuda.is_available()
@@ -183,12 +183,12 @@ def require_gpu() -> None:
 
 
 def spin() -> None:
-    """Keeps the current CUDA stream busy for some tenths of a second."""
+    """Keeps the current CUDA stream busy for a few tenths of a second."""
     torch.cuda._sleep(300_000_000)
 
 
 def assert_asynchronous(call: Callable[[], Any]) -> None:
-    """That a call, whose kernels are loaded, does not wait for the GPU."""
+    """Asserts that a call, whose kernels are already loaded, does not wait for the GPU."""
     torch.cuda.synchronize()
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")

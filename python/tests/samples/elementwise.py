@@ -32,7 +32,7 @@ def _specs(count: int) -> Iterator[Spec]:
 
 @st.composite
 def _arguments(draw: st.DrawFn, count: int) -> tuple[T, ...]:
-    shape = draw(st.lists(st.integers(0, 6), max_size=5).filter([0].__ne__))  # [0] stands for an output left out
+    shape = draw(st.lists(st.integers(0, 6), max_size=5).filter([0].__ne__))  # [0] is the shape of an excluded output
     return (T(tuple(shape)),) * count
 
 

@@ -1,4 +1,4 @@
-"""lltm_cell, and the op with its gates."""
+"""lltm_cell, and _lltm_cell, which also returns the gates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lltm_cell_backward_reference(
 
 
 class OnTensors(nn.Module):
-    """The function as a module, without parameters; cppcuda.nn.LLTMCell has tests of its own."""
+    """The function as a module, without parameters; cppcuda.nn.LLTMCell has its own tests."""
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:
         return cppcuda.functional.lltm_cell(input, weight, bias, hx, cx)
@@ -88,7 +88,7 @@ def _backward_args(
     mask: tuple[bool, ...] = (True,) * 5,
     all_inputs: bool = False,
 ) -> tuple[Any, ...]:
-    """grads: of hy, cy and gates, those that are there."""
+    """grads: which of the gradients of hy, cy and gates are given."""
     input, weight, _, hx, cx = _args(*batch, i=i, s=s)
     gates = T((*batch, 3 * s))
     return (

@@ -17,13 +17,13 @@ def trilinear_reference(feats: Tensor, points: Tensor) -> Tensor:
     t = (points + 1) / 2
     corners = feats.unflatten(-2, (2, 2, 2))
     for d in range(3):
-        s = t.select(-1, d).reshape(*t.shape[:-1], *[1] * (3 - d))  # [..., N] beside the axes that are left
+        s = t.select(-1, d).reshape(*t.shape[:-1], *[1] * (3 - d))  # [..., N], broadcast over the remaining axes
         corners = corners.select(-4 + d, 0) * (1 - s) + corners.select(-4 + d, 1) * s
     return corners
 
 
 def trilinear_grid_sample(feats: Tensor, points: Tensor) -> Tensor | None:
-    """A 2x2x2 volume per point; grid_sample's x is the last axis. It does not extrapolate."""
+    """Uses one 2x2x2 volume per point; grid_sample's x is the last axis. grid_sample does not extrapolate."""
     if feats.numel() == 0:
         return None
     volumes = feats.reshape(-1, 2, 2, 2, feats.shape[-1]).movedim(-1, 1)  # [N, F, 2, 2, 2]
@@ -37,7 +37,7 @@ def trilinear_grid_sample(feats: Tensor, points: Tensor) -> Tensor | None:
 def trilinear_backward_reference(
     grad: Tensor, feats: Tensor | None, points: Tensor, output_mask: list[bool]
 ) -> tuple[Tensor, Tensor]:
-    if feats is None:  # the gradient for feats does not read them
+    if feats is None:  # the gradient of feats does not read feats
         feats = grad.unsqueeze(-2).expand(*grad.shape[:-1], 8, grad.shape[-1])
     _, vjp = torch.func.vjp(trilinear_reference, feats, points)
     return tuple(g if wanted else grad.new_zeros(0) for g, wanted in zip(vjp(grad), output_mask, strict=True))

@@ -16,7 +16,7 @@ Size = tuple[int, int]
 
 
 def weights(size: int, out: int, mode: str, scale: float | None, like: Tensor) -> Tensor:
-    """[out, size]: of the input's pixels in each output pixel, along one axis, in float64."""
+    """The weights of the input's pixels in each output pixel along one axis, [out, size], computed in float64."""
     o = torch.arange(out, dtype=torch.float64, device=like.device)
     step = size / out if scale is None else 1 / scale
     if mode == "half_pixel":
@@ -33,7 +33,7 @@ def both_weights(
     from_: Sequence[int], to: Sequence[int], mode: str, scales: tuple[float | None, ...], like: Tensor
 ) -> tuple[Tensor, Tensor]:
     if tuple(from_) == tuple(to):
-        scales = (None, None)  # torch and ONNX Runtime copy then
+        scales = (None, None)  # then torch and ONNX Runtime copy the input
     y, x = (weights(*args, mode, scale, like) for *args, scale in zip(from_, to, scales, strict=True))
     return y, x
 
@@ -49,13 +49,13 @@ def upsample_backward_reference(grad: Tensor, input_size: list[int], mode: str, 
 
 
 def copies_one_axis(from_: Sequence[int], to: Sequence[int], scales: Sequence[float | None]) -> bool:
-    """torch on the CPU, but not elsewhere, drops a scale along an axis whose size stays while the other changes."""
+    """torch on the CPU, but not elsewhere, ignores the scale of an axis whose size stays while the other changes."""
     same = [a == b for a, b in zip(from_, to, strict=True)]
     return any(s and scale != 1 for s, scale in zip(same, scales, strict=True)) and not all(same)
 
 
 def interpolate(input: Tensor, output_size: list[int], mode: str, *scales: float | None) -> Tensor | None:
-    """torch's own, which has two of the modes, and takes a size or scales."""
+    """torch's own function, which has two of the modes and takes either a size or scales."""
     if mode == "asymmetric" or input.shape[1] == 0:
         return None
     options: dict[str, Any] = {"mode": "bilinear", "align_corners": mode == "align_corners"}
@@ -68,7 +68,7 @@ def interpolate(input: Tensor, output_size: list[int], mode: str, *scales: float
 
 
 def strides(t: Tensor, size: list[int], *_: Any) -> list[tuple[int, ...]]:
-    """The memory format of the argument, as torch's own ops tell it."""
+    """The strides of the argument's memory format, which is determined as in torch's own ops."""
     format = torch._prims_common.suggest_memory_format(t)
     return [torch.empty(*t.shape[:2], *size, memory_format=format).stride()]
 
@@ -76,7 +76,7 @@ def strides(t: Tensor, size: list[int], *_: Any) -> list[tuple[int, ...]]:
 def upsample_bilinear2d(
     input: Tensor, size: list[int], mode: str, scale_h: float | None, scale_w: float | None
 ) -> Tensor:
-    """The public function, which has one of size and scales."""
+    """Calls the public function, which takes either a size or scales."""
     if scale_h is not None and scale_w is not None:
         return cppcuda.functional.upsample_bilinear2d(input, None, (scale_h, scale_w), mode)
     return cppcuda.functional.upsample_bilinear2d(input, size, None, mode)
@@ -100,7 +100,7 @@ _CASES: dict[str, tuple[tuple[int, ...], Size, str, tuple[float | None, float | 
     **{f"one_scale_{m}": ((1, 2, 4, 4), (6, 3), m, (1.25, None)) for m in MODES},
     **{f"same_size_by_scales_{m}": ((1, 2, 5, 7), (5, 7), m, (1.1, 1.05)) for m in MODES},
     "one_size_stays": ((1, 2, 5, 7), (5, 9), "half_pixel", (1.1, 1.3)),
-    # Positions beyond the border, and most of the input not reached.
+    # Positions beyond the border, and most of the input is not read.
     **{f"other_scales_{m}": ((1, 2, 4, 3), (9, 5), m, (0.5, 8.0)) for m in MODES},
     "one_row": ((2, 2, 1, 5), (3, 9), "half_pixel", (None, None)),
     "one_column": ((2, 2, 5, 1), (9, 3), "align_corners", (None, None)),
@@ -113,7 +113,7 @@ _CASES: dict[str, tuple[tuple[int, ...], Size, str, tuple[float | None, float | 
     "no_channels": ((2, 0, 4, 5), (8, 3), "align_corners", (None, None)),
 }
 
-# On a GPU planes of the first go through shared memory; those of the second, by their widths, do not.
+# On a GPU, the planes of the first go through shared memory; those of the second do not, because of their widths.
 _LARGE = {"tiles": ((1, 5, 560, 264), (1120, 528)), "planes": ((1, 5, 530, 265), (1060, 530))}
 
 
@@ -138,7 +138,7 @@ _LAYOUTS = {
 
 
 def _specs(backward: bool) -> Iterator[Spec]:
-    """Of the op, or of its backward: from the output's size to the input's."""
+    """Specs of the op, or of its backward op, which goes from the output's size to the input's."""
 
     def args(
         shape: tuple[int, ...], size: Size, mode: str, scales: tuple[float | None, float | None]
