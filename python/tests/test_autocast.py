@@ -1,4 +1,4 @@
-"""Autocast: which dtype comes out, which gradients, and the same compiled as eager."""
+"""Autocast: dtypes of outputs and gradients, which are the same in compiled and eager mode."""
 
 import itertools
 
@@ -13,7 +13,7 @@ CASTABLE = [d for d in FLOAT_DTYPES if d != torch.float64]
 
 
 def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
-    """Autocast meets layers of different dtypes."""
+    """Samples with mixed dtypes, because autocast connects layers of different dtypes."""
     spec = entry.spec(entry.names("basic")[0])
     count = sum(isinstance(a, T) for a in spec.args)
     samples = []
@@ -25,7 +25,7 @@ def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
 
 
 def takes(entry: OpEntry, sample: Sample, cast: torch.dtype, device: str) -> bool:
-    """Whether the op takes these dtypes under autocast (float32 points do not fit everything, say)."""
+    """Whether the op accepts these dtypes under autocast (it does not accept float32 points with everything, say)."""
     try:
         with torch.autocast(device, cast):
             entry.op(*sample.args)
@@ -44,15 +44,15 @@ def test_dtypes(entry: OpEntry, device: str, cast: torch.dtype) -> None:
     for sample in inputs_in_any_dtypes(entry, device):
         dtypes = tuple(t.dtype for t in sample.tensors)
         if not takes(entry, sample, cast, device):
-            assert len(set(dtypes)) > 1, f"{dtypes} refused"
+            assert len(set(dtypes)) > 1, f"{dtypes} rejected"
             continue
         tried += 1
         sample = sample.requires_grad()
         with torch.autocast(device, cast):
             outputs = outputs_of(entry.op(*sample.args))
         found = tuple(t.dtype for t in outputs)
-        wanted = entry.autocast_dtype(dtypes, cast)
-        assert found == (wanted if isinstance(wanted, tuple) else (wanted,)), dtypes
+        expected = entry.autocast_dtype(dtypes, cast)
+        assert found == (expected if isinstance(expected, tuple) else (expected,)), dtypes
         for out, exact in zip(outputs, outputs_of(entry.reference(*sample.double().args)), strict=True):
             assert_close(out.double(), exact, f"{dtypes}", rtol=0.02, atol=0.02)
         gradients = torch.autograd.grad(sum(t.float().sum() for t in outputs), sample.tensors)
@@ -66,7 +66,7 @@ def test_dtypes(entry: OpEntry, device: str, cast: torch.dtype) -> None:
 @over_autocast
 @over_ops(forward_ops())
 def test_layers_of_any_dtype_fit(entry: OpEntry, cast: torch.dtype) -> None:
-    """What autocast itself brings about: each tensor in float32 or in the autocast dtype."""
+    """The ops accept what autocast itself produces: each tensor is in float32 or in the autocast dtype."""
     for sample in inputs_in_any_dtypes(entry, "cpu"):
         if all(t.dtype in (torch.float32, cast) for t in sample.tensors):
             assert takes(entry, sample, cast, "cpu"), sample.name
@@ -76,7 +76,7 @@ def test_layers_of_any_dtype_fit(entry: OpEntry, cast: torch.dtype) -> None:
 @over_autocast
 @over_ops()
 def test_compiled_is_eager(entry: OpEntry, cast: torch.dtype) -> None:
-    """The same dtypes, and so the same values, of outputs and gradients."""
+    """Outputs and gradients have the same dtypes, and therefore the same values."""
     torch._dynamo.reset()
     samples = [s for s in inputs_in_any_dtypes(entry, "cpu") if takes(entry, s, cast, "cpu")]
     for sample in samples[:3]:
@@ -100,7 +100,7 @@ def test_compiled_is_eager(entry: OpEntry, cast: torch.dtype) -> None:
 @over_autocast
 @over_samples("basic")
 def test_derivatives_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) -> None:
-    """Backward and double backward inside the region: the formulas compute in the dtype of what they get."""
+    """Backward and double backward inside the region: the formulas compute in the dtype of their inputs."""
     found = []
     for inside in (False, True):
         sample = entry.sample(name, torch.float32).requires_grad()
@@ -130,7 +130,7 @@ def test_forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: 
     dtypes = [t.dtype for t in out]
     for group in (primals, tangents, batched, *zip(*pairs, strict=True)):
         assert [t.dtype for t in group] == dtypes
-    # torch.func turns autocast on again for the ops inside a formula; they must not be ones that it casts.
+    # torch.func enables autocast again for the ops inside a formula, so a formula must not use ops that it casts.
     if all(d == torch.float32 for d in dtypes):
         expected = torch.func.jvp(f, x, x)[1]
         assert_close([p.tangent for p in pairs], list(expected), name)

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils.checkpoint import checkpoint
 
-# All that torch can check of one op; "five utilities", more than opcheck's default.
+# All five utilities of opcheck, which are more than its default.
 OPCHECK_UTILITIES = (
     "test_schema",
     "test_autograd_registration",
@@ -90,7 +90,7 @@ def test_gradgradcheck(entry: OpEntry, name: str) -> None:
 @over_devices
 @over_dtypes()
 def test_gradients_against_float64(entry: OpEntry, dtype: torch.dtype, mixed: bool, device: str) -> None:
-    """In every dtype, of every sample; the gradient that comes in is the same on both sides."""
+    """In every dtype, for every sample; both sides get the same incoming gradient."""
     for name in entry.names("basic", "shape", "stride"):
         sample = entry.sample(name, dtype, device, mixed).requires_grad()
         outputs = sample.bind(entry.op)(*sample.tensors)
@@ -114,7 +114,7 @@ def test_gradients_against_float64(entry: OpEntry, dtype: torch.dtype, mixed: bo
 
 @over_samples("basic")
 def test_gradient_of_a_sum(entry: OpEntry, name: str) -> None:
-    """sum().backward() sends an expanded gradient, all strides 0."""
+    """sum().backward() passes an expanded gradient, whose strides are all 0."""
     sample, plain = (entry.sample(name).requires_grad() for _ in range(2))
     sum(t.sum() for t in sample.bind(entry.op)(*sample.tensors)).backward()
     sum(t.sum() for t in plain.bind(entry.reference)(*plain.tensors)).backward()
@@ -138,7 +138,7 @@ def test_third_order(entry: OpEntry, name: str) -> None:
 
 @over_samples("basic")
 def test_each_gradient_alone(entry: OpEntry, name: str) -> None:
-    """The same bits, whichever other gradients are asked for."""
+    """The bits of a gradient are the same, whichever other gradients are requested."""
     sample = entry.sample(name)
     together = gradients(sample.bind(entry.op), sample)
     for wanted in itertools.product((False, True), repeat=len(sample.tensors)):
@@ -156,7 +156,7 @@ def test_each_gradient_alone(entry: OpEntry, name: str) -> None:
 
 @over_samples("basic")
 def test_one_output_used(entry: OpEntry, name: str) -> None:
-    """The gradient of the other is undefined then, in the op and in its derivatives."""
+    """Then the gradient of the other output is undefined, in the op and in its derivatives."""
     for o in range(len(entry.sample(name).bind(entry.op)(*entry.sample(name).tensors))):
         results = []
         for f in (entry.op, entry.reference):
@@ -249,7 +249,7 @@ def test_backward_twice(entry: OpEntry, name: str) -> None:
 
 
 class Packed:
-    """What stands for a saved tensor; other than a tensor, it can be referred to weakly."""
+    """Replaces a saved tensor; unlike a tensor, it can be weakly referenced."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -257,7 +257,7 @@ class Packed:
 
 @over_samples("basic")
 def test_backward_frees_what_was_saved(entry: OpEntry, name: str) -> None:
-    """Inputs and outputs. After that a second backward is an error, unless nothing was saved."""
+    """Frees inputs and outputs. Then a second backward is an error, unless nothing was saved."""
     packed: list[weakref.ref[Packed]] = []
 
     def pack(tensor: torch.Tensor) -> Packed:
@@ -280,7 +280,7 @@ def test_backward_frees_what_was_saved(entry: OpEntry, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sigmoid", "lltm_cell"])
 def test_outputs_are_saved(name: str) -> None:
-    """So the test above is about outputs too."""
+    """Ensures that the test above covers outputs too."""
     (entry,) = (e for e in OPS if e.name == name)
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
     saved: list[torch.Tensor] = []
@@ -292,7 +292,7 @@ def test_outputs_are_saved(name: str) -> None:
 
 @over_samples("basic")
 def test_graph_is_freed(entry: OpEntry, name: str) -> None:
-    """No cycle between node and output, in the first graph or in the one of a double backward."""
+    """There is no cycle between node and output, in the first graph or in that of a double backward."""
     gc.collect()
     gc.disable()
     try:
@@ -397,7 +397,7 @@ def test_many_threads(entry: OpEntry, name: str) -> None:
 
 @over_samples("basic")
 def test_forward_mode_against_reference(entry: OpEntry, name: str) -> None:
-    """Also with tangents for some of the inputs only, and a tangent's dtype is its output's."""
+    """Also with tangents for only some of the inputs. A tangent has the dtype of its output."""
     sample = entry.sample(name)
     for wanted in itertools.product((False, True), repeat=len(sample.tensors)):
         results = []

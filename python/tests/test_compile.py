@@ -1,4 +1,4 @@
-"""torch.compile and compiled autograd: what eager gives, in one graph, for all sizes."""
+"""torch.compile and compiled autograd: the results of eager mode, with one graph for all sizes."""
 
 import itertools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch.func import grad, jacfwd, jacrev, vmap
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
-BATCHES = (11, 7, 12, 65)  # the first one is no size that an op may fix
+BATCHES = (11, 7, 12, 65)  # the first is not a size that an op may specialize on
 
 
 def compile_once(f: Callable[..., Any], backend: Any = "aot_eager") -> Callable[..., Any]:
@@ -39,7 +39,7 @@ def test_compiled_is_eager(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("compile")
 @over_ops()
 def test_inductor(entry: OpEntry) -> None:
-    """The op among fused ones, on inputs that inductor may lay out as it likes."""
+    """The op between fused ops, with inputs whose layout inductor may choose."""
     sample = entry.of_size(9, torch.float32)
     around = lambda *t: tuple(o.sin() for o in sample.bind(entry.op)(*(2 * x for x in t)))  # noqa: E731
     compiled = compile_once(around, "inductor")
@@ -54,7 +54,7 @@ def test_one_graph_for_all_sizes(entry: OpEntry) -> None:
     counter = CompileCounterWithBackend("aot_eager")
     f = entry.of_size(2).bind(entry.op)
     compiled = compile_once(f, counter)
-    with torch._dynamo.config.patch(specialize_float=True):  # a float argument would be a graph of its own
+    with torch._dynamo.config.patch(specialize_float=True):  # a float argument would be a separate graph
         for rows in BATCHES:
             sample = entry.of_size(rows)
             assert_close(outputs_and_gradients(compiled, sample), outputs_and_gradients(f, sample))
@@ -64,11 +64,11 @@ def test_one_graph_for_all_sizes(entry: OpEntry) -> None:
 @pytest.mark.capability("compile")
 @over_ops()
 def test_one_graph_for_all_sizes_of_vmap(entry: OpEntry) -> None:
-    """A batching rule that computes in int compiles again for every batch."""
+    """With a batching rule that computes in int, every batch would be compiled again."""
     counter = CompileCounterWithBackend("aot_eager")
     f = entry.of_size(2).bind(entry.op)
     compiled = compile_once(vmap(f), counter)
-    # Sizes that are equal in the first call count as one: none that an op or a table entry may fix.
+    # Sizes that are equal in the first call become one symbol, so these differ from those of ops and table entries.
     with torch._dynamo.config.patch(specialize_float=True):
         for batch, rows in ((11, 13), (17, 13), (13, 19), (29, 7)):
             sample = entry.of_size(rows).map(lambda t, batch=batch: torch.stack([t + i for i in range(batch)]))
@@ -84,7 +84,7 @@ def transforms(f: Callable[..., tuple[Tensor, ...]], count: int) -> dict[str, Ca
         "grad": gradient,
         "grad of grad": grad(lambda *t: scalar(gradient(*t)), argnums=argnums),
         "jacrev": jacrev(f, argnums=argnums),
-        # Not (0,): torch 2.11 compiles that to wrong values, of plain torch too.
+        # Not (0,), for which torch 2.11 compiles wrong values, also for plain torch.
         "jacfwd": jacfwd(f, argnums=argnums if count > 1 else 0),
         "vmap of grad": lambda *t: vmap(gradient)(*(torch.stack([x, 2 * x]) for x in t)),
         "vmap over one": lambda *t: vmap(f, in_dims=(0, *[None] * (count - 1)))(torch.stack([t[0]] * 2), *t[1:]),
@@ -100,7 +100,7 @@ def test_compiled_transforms(entry: OpEntry, transform: str) -> None:
     try:
         actual = compile_once(f)(*sample.tensors)
     except torch._dynamo.exc.TorchDynamoException as error:
-        with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # else it is the op that does not compile
+        with pytest.raises(torch._dynamo.exc.TorchDynamoException):  # otherwise it is the op that does not compile
             torch._dynamo.reset()
             compile_once(plain)(*sample.tensors)
         pytest.skip(f"torch {torch.__version__} compiles no {transform} of plain torch either: {type(error).__name__}")
@@ -110,7 +110,7 @@ def test_compiled_transforms(entry: OpEntry, transform: str) -> None:
 @pytest.mark.capability("compile")
 @over_ops()
 def test_unbacked_sizes(entry: OpEntry) -> None:
-    """How many rows a mask leaves is not known while compiling."""
+    """The number of rows that a mask selects is not known during compilation."""
     f, with_rows = entry.of_size(2).bind(entry.op), entry.with_rows
 
     def of_some_rows(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -134,7 +134,7 @@ def test_unbacked_sizes(entry: OpEntry) -> None:
 @pytest.mark.capability("compiled autograd")
 @over_samples("basic")
 def test_compiled_autograd_is_eager(entry: OpEntry, name: str) -> None:
-    """For every set of gradients that can be asked for."""
+    """For every set of gradients that can be requested."""
     sample = entry.sample(name)
     for wanted in some_of(itertools.product((False, True), repeat=len(sample.tensors)), 40):
         tensors = tuple(t.detach().requires_grad_(w) for t, w in zip(sample.tensors, wanted, strict=True))
@@ -150,7 +150,7 @@ def test_compiled_autograd_is_eager(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("compiled autograd")
 @over_ops()
 def test_compiled_autograd_captures_once(entry: OpEntry) -> None:
-    """The formula is a function in the graph, of sizes that are not known when it is captured."""
+    """The formula is a function in the graph, with sizes that are not known when the graph is captured."""
     f = entry.of_size(2).bind(entry.op)
     expected = [outputs_and_gradients(f, entry.of_size(rows)) for rows in BATCHES]
     with recorded_compiled_autograd(compile_once) as graphs:

@@ -1,4 +1,4 @@
-"""The CPU kernels: every capability of the processor; bits depend neither on threads nor on how memory is treated."""
+"""The CPU kernels, for every CPU capability. Bits depend neither on threads nor on settings for memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gradients(outputs: Tensor | tuple[Tensor, ...], inputs: list[Tensor]) -> Ite
 
 
 def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
-    """Every operator's samples, and sizes with and without a rest, off boundaries of 64 bytes, for several threads."""
+    """Every operator's samples; sizes with and without a remainder, off 64-byte boundaries, for several threads."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int, start: int = 0) -> Tensor:
@@ -116,11 +116,11 @@ def test_environment_variables_that_are_no_numbers(name: str, value: str) -> Non
 def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], environment: dict[str, str]) -> None:
     there = results_under(tmp_path, **environment)
     assert there.keys() == here.keys()
-    for name, expected in here.items():
+    for name, tensors in here.items():
         if name.startswith("lltm_cell group") or re.fullmatch(r"lltm_cell 67 .*float16", name):
-            continue  # products of at::bmm and at::mm, which promise nothing
-        for result, wanted in zip(there[name], expected, strict=True):
-            assert torch.equal(result, wanted), name
+            continue  # matrix products of at::bmm and at::mm, which do not promise the same bits
+        for result, expected in zip(there[name], tensors, strict=True):
+            assert torch.equal(result, expected), name
 
 
 CAPABILITIES = ["default", "avx2", "avx512"]
@@ -130,14 +130,14 @@ CAPABILITIES = ["default", "avx2", "avx512"]
 def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capability: str) -> None:
     of_machine = torch.backends.cpu.get_cpu_capability().lower()
     if of_machine in CAPABILITIES and CAPABILITIES.index(capability) > CAPABILITIES.index(of_machine):
-        pytest.skip(f"the processor has {of_machine} only")  # torch takes the variable at its word
+        pytest.skip(f"the processor has {of_machine} only")  # torch does not check the variable
     there = results_under(tmp_path, ATEN_CPU_CAPABILITY=capability)
     if capability == "default" and torch.backends.cpu.get_cpu_capability() != "DEFAULT":
-        # Sums of other lengths round elsewhere: the variable does something.
+        # Sums with other vector lengths round differently, which shows that the variable has an effect.
         assert not all(torch.equal(a, b) for name in here for a, b in zip(there[name], here[name], strict=True))
-    for name, wanted in here.items():
-        # A gradient sums many terms; 16-bit results may round to either side.
-        for result, expected in zip(there[name], wanted, strict=True):
+    for name, tensors in here.items():
+        # A gradient is a sum of many terms; 16-bit results may be rounded to either side.
+        for result, expected in zip(there[name], tensors, strict=True):
             tolerance = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
             atol = tolerance[result.dtype] * max(1.0, float(expected.abs().max()))
             torch.testing.assert_close(result, expected, rtol=tolerance[result.dtype], atol=atol, msg=name)
@@ -146,7 +146,7 @@ def test_every_capability(tmp_path: Path, here: dict[str, list[Tensor]], capabil
 @pytest.mark.parametrize("special", [1.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("features", [1, 2, 3, 5, 7, 8, 13])
 def test_few_features_together_and_apart(features: int, special: float) -> None:
-    """A row whose values lie behind one another is taken as one, another corner by corner."""
+    """The kernel reads a contiguous row as a whole, and any other row corner by corner."""
     torch.manual_seed(features)
     together, points = torch.randn(33, 8, features), torch.rand(33, 3) * 2 - 1
     together[5, 3, -1] = special
@@ -174,7 +174,7 @@ def test_an_infinite_position_may_have_a_value(features: int) -> None:
 
 @pytest.mark.parametrize("features", [1, 2, 4, 5])
 def test_an_infinite_gradient_reaches_the_axes_that_it_must(features: int) -> None:
-    """Along axis 0 all terms have one sign. Along the others they cancel, as infinities of both signs."""
+    """Along axis 0, all terms have the same sign. Along the others, infinities of both signs cancel to NaN."""
     feats = torch.tensor([-1.0, 1.0]).repeat_interleave(4)[None, :, None].repeat(1, 1, features).requires_grad_()
     points = torch.full((1, 3), 0.5, requires_grad=True)
     grad = torch.full((1, features), torch.inf)
@@ -190,7 +190,7 @@ def test_every_16_bit_value(dtype: torch.dtype) -> None:
     x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(dtype)
     expected = torch.sigmoid(x.double()).to(dtype)
     result = F.sigmoid(x)
-    # To the nearest, unless the float32 in between lies next to a middle. Below the normal numbers exp overflows.
+    # Rounded to nearest, unless the float32 in between is next to a tie. Below the normal numbers, exp overflows.
     normal = expected >= torch.finfo(dtype).tiny if dtype == torch.bfloat16 else ~expected.isnan()
     wrong = (result.view(torch.int16) - expected.view(torch.int16)).abs()[normal]
     assert wrong.max() <= 1
@@ -205,7 +205,7 @@ def test_bits_do_not_depend_on_the_place(dtype: torch.dtype) -> None:
         expected = op(x)
         for start in range(70):
             assert torch.equal(op(x[start : start + 97]), expected[start : start + 97])
-        assert torch.equal(op(x[::3]), expected[::3])  # more than one piece of the strided loop
+        assert torch.equal(op(x[::3]), expected[::3])  # more than one block of the strided loop
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -213,7 +213,7 @@ def test_sigmoid_is_close_everywhere(dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-800, 800, 100001, dtype=torch.float64), torch.tensor([float("inf"), -float("inf")])])
     x = x.to(dtype)
     expected = torch.sigmoid(x.double())
-    # Below this its result is subnormal, or its exp is infinite.
+    # Below this, the result is subnormal or exp is infinite.
     normal = expected > 2 * torch.finfo(dtype).tiny
     error = ((F.sigmoid(x).double() - expected) / expected).abs()[normal]
     assert error.max() < 3 * torch.finfo(dtype).eps
@@ -230,7 +230,7 @@ def huge_page_bytes() -> int:
 def test_huge_pages(wanted: bool) -> None:
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not setting.exists() or "[madvise]" not in setting.read_text():
-        pytest.skip("pages are as large as the kernel wants")
+        pytest.skip("the operating system alone decides about huge pages")
     code = (
         f"import sys, torch; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import cppcuda.functional as F; from test_cpu_kernels import huge_page_bytes\n"

@@ -1,6 +1,7 @@
-"""What only a CUDA device shows: memory accesses, streams, graphs, several devices, sizes that only it can hold.
+"""What only a CUDA device can test: memory accesses, streams, graphs, several devices, sizes that only it can hold.
 
-The matrix tests over the table run on CUDA too; here is what they cannot say. scripts/gpu_check runs all of it.
+The matrix tests over the table also run on CUDA; this file tests what they do not cover. scripts/gpu_check runs all of
+these tests.
 
 CPPCUDA_REQUIRE_CUDA=1  a missing GPU is an error, not a reason to skip.
 """
@@ -25,7 +26,7 @@ F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float6
 # feats, points
 DTYPES = [(F64, F64), (F32, F32), (F16, F16), (F16, F32), (BF16, BF16), (BF16, F32)]
 dtypes = pytest.mark.parametrize(("dtype", "points_dtype"), DTYPES, ids=lambda d: str(d).removeprefix("torch."))
-# Around every number of lanes per row, of values per access, and of steps per row.
+# Values around every number of lanes per row, of values per access, and of steps per row.
 FEATURES = [
     *range(1, 10),
     12,
@@ -58,7 +59,7 @@ Triple = tuple[Tensor, Tensor, Tensor]
 
 @pytest.fixture
 def poisoned() -> Iterator[None]:
-    """Fresh memory holds NaN, so what a kernel does not write shows. It also asks for deterministic kernels."""
+    """Fills new memory with NaN, so that values a kernel does not write show. Also requires deterministic kernels."""
     fill = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
@@ -230,7 +231,7 @@ def test_empty(poisoned: None, shape: tuple[Any, int]) -> None:
 
 @pytest.mark.parametrize("features", [1, 2, 3, 8, 16, 33, 256])
 def test_rows_do_not_see_each_other(features: int) -> None:
-    """Rows share warps: a NaN in one must stay there, and a row's bits must not depend on where it stands."""
+    """Rows share warps: a NaN in one row must stay there, and a row's bits must not depend on its position."""
     feats, points, grad = make(70, features)
     clean = run(feats, points, grad)
     for row in (0, 1, 17, 31, 32, 69):
@@ -288,7 +289,7 @@ def test_more_than_2_to_31_elements(poisoned: None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("features", [256, 100])
 def test_more_rows_than_one_grid_holds(poisoned: None, features: int) -> None:
-    """The same features and gradient for all rows, so that the rows can be many. 256: 16-byte accesses."""
+    """All rows share features and gradient, so that many rows fit in memory. 256 features: 16-byte accesses."""
     rows = 2**23 + 5  # 8 rows per block, 2^20 blocks
     need_memory(1.2 * 2 * rows * 8 * features / 1e9)
     feats = torch.randn(1, 8, features, device=CUDA, dtype=BF16).expand(rows, -1, -1)
@@ -301,9 +302,9 @@ def test_more_rows_than_one_grid_holds(poisoned: None, features: int) -> None:
     assert not torch.isnan(out).any()
     check_some_rows(inputs, [out, None, None], some)
     del out
-    by_feats, by_points = trilinear_backward(grad, feats, points, [True, True])
-    assert not torch.isnan(by_points).any()
-    check_some_rows(inputs, [None, by_feats, by_points], some)
+    grad_feats, grad_points = trilinear_backward(grad, feats, points, [True, True])
+    assert not torch.isnan(grad_points).any()
+    check_some_rows(inputs, [None, grad_feats, grad_points], some)
 
 
 @pytest.mark.large
@@ -314,15 +315,15 @@ def test_one_row_of_more_than_2_to_31_elements() -> None:
     feats = torch.empty(1, 8, features, device=CUDA, dtype=BF16).normal_()
     points = torch.tensor([[0.5, -0.25, 0.125]], device=CUDA)
     grad = torch.zeros(1, features, device=CUDA, dtype=BF16)
-    # A sum of few terms, which must be the last ones.
+    # The gradient of points is a sum of few terms, which must be the last ones.
     grad[:, -40:] = torch.randn(40, device=CUDA)
-    out, by_feats, by_points = run(feats, points, grad)
+    out, grad_feats, grad_points = run(feats, points, grad)
     wanted = expected(feats[..., -40:], points, grad[:, -40:])
-    for actual, want in zip((out[:, -40:], by_feats[..., -40:], by_points), wanted, strict=True):
+    for actual, want in zip((out[:, -40:], grad_feats[..., -40:], grad_points), wanted, strict=True):
         assert_near(actual, want)
     head = expected(feats[..., :40], points, grad[:, :40])
     assert_near(out[:, :40], head[0])
-    assert not by_feats[..., :-40].any()
+    assert not grad_feats[..., :-40].any()
 
 
 # ---------------------------------------------------------------- streams, graphs, devices
@@ -330,7 +331,7 @@ def test_one_row_of_more_than_2_to_31_elements() -> None:
 
 @pytest.mark.parametrize("features", [3, 64])
 def test_runs_on_the_current_stream(features: int) -> None:
-    """The inputs are ready on a side stream only, and late: another stream would read what was there before."""
+    """The inputs are ready late, on a side stream; another stream would read the previous contents, NaN."""
     inputs = make(500, features)
     wanted = run(*inputs)
     torch.cuda.synchronize()
@@ -356,7 +357,7 @@ def test_no_synchronisation() -> None:
         torch.autograd.grad([g.sin().sum() for g in gradients], (feats, points))
         torch.func.vmap(trilinear, in_dims=(None, 0))(inputs[0], inputs[1].expand(3, -1, -1))
 
-    for _ in range(2):  # loads the kernels, fills the allocator's cache
+    for _ in range(2):  # loads the kernels and fills the allocator's cache
         all_orders()
     assert_asynchronous(all_orders)
 
@@ -437,7 +438,7 @@ def test_cpu_and_gpu_in_one_call() -> None:
 
 
 def allocated(f: Callable[[], Any]) -> tuple[int, int]:
-    """How many blocks f asked the caching allocator for, and their bytes."""
+    """The number of blocks that f requests from the caching allocator, and their bytes."""
     f()
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats(CUDA)
@@ -450,7 +451,7 @@ def allocated(f: Callable[[], Any]) -> tuple[int, int]:
 
 needs_statistics = pytest.mark.skipif(
     torch.cuda.get_allocator_backend() != "native" or os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") == "1",
-    reason="the allocator counts nothing",
+    reason="the allocator has no statistics",
 )
 
 
@@ -467,7 +468,7 @@ def test_allocates_its_outputs_only(features: int) -> None:
     points.requires_grad_()
     out = trilinear(feats, points)
     assert allocated(lambda: torch.autograd.grad(out, (feats, points), grad, retain_graph=True)) == (2, f + p)
-    # Strides are followed, not copied away.
+    # Strided inputs are read in place, not copied.
     strided = feats.detach().transpose(0, 2).contiguous().transpose(0, 2)
     assert allocated(lambda: trilinear(strided, points.detach())) == (1, g)
 

@@ -1,5 +1,5 @@
-"""What users of CUDA rely on, for every operator of the table, backward operators among them: streams, graphs, several
-devices, no synchronisation, the same bits on every run. test_cuda.py goes deeper for one operator."""
+"""What users of CUDA rely on, for every operator of the table including backward operators: streams, graphs, several
+devices, no synchronisation, the same bits on every run. test_cuda.py has more such tests for one operator."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def run(entry: OpEntry, args: Any) -> tuple[Tensor, ...]:
     return computed(entry.op(*args))
 
 
-def assert_same_bits(actual: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> None:
-    assert all(torch.equal(a, b) for a, b in zip(actual, wanted, strict=True))
+def assert_same_bits(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 @over_ops()
 def test_runs_on_the_current_stream(entry: OpEntry) -> None:
-    """The inputs are there late, and on a side stream only: another stream would read NaN."""
+    """The inputs are ready late, on a side stream; another stream would read NaN."""
     inputs = sample_of(entry)
-    wanted = run(entry, inputs.args)
+    expected = run(entry, inputs.args)
     late = inputs.map(lambda t: torch.full_like(t, torch.nan))
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -39,7 +39,7 @@ def test_runs_on_the_current_stream(entry: OpEntry) -> None:
             t.copy_(value)
         actual = run(entry, late.args)
         torch.cuda.current_stream().synchronize()
-    assert_same_bits(actual, wanted)
+    assert_same_bits(actual, expected)
 
 
 @over_ops()
@@ -71,9 +71,9 @@ def test_cuda_graph(entry: OpEntry) -> None:
 @over_ops()
 def test_same_bits_on_every_run(entry: OpEntry) -> None:
     inputs = sample_of(entry)
-    wanted = run(entry, inputs.args)
+    expected = run(entry, inputs.args)
     for _ in range(5):
-        assert_same_bits(run(entry, inputs.args), wanted)
+        assert_same_bits(run(entry, inputs.args), expected)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")

@@ -1,4 +1,4 @@
-"""DTensors: two processes that compute on the CPU, and talk with gloo."""
+"""DTensors: two processes compute on the CPU and communicate with gloo."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.debug import CommDebugMode
 
 WORLD_SIZE = 2
-# Formulas of torch's own operators, of which DTensor took some wrongly in older versions: select of what is sharded.
+# Second derivatives use torch's own operators; older versions of DTensor got select of a sharded tensor wrong.
 SECOND_ORDER = TorchVersion(torch.__version__) >= (2, 15)
 
 
-# The dims of tensors as in einsum, then those along which an operator computes its parts independently.
+# The dims of tensors as in einsum, then the dims along which the operator computes independently.
 RULES = {
     "sigmoid": "...->... ...",
     "sigmoid_": "...-> ...",
@@ -103,14 +103,14 @@ class Cluster:
         try:
             while waiting:
                 ready = wait(waiting, timeout=300)
-                assert ready, f"no answer of process {[self.pipes.index(w) for w in waiting]}"
+                assert ready, f"no answer from process {[self.pipes.index(w) for w in waiting]}"
                 for pipe in ready:
                     assert isinstance(pipe, Connection)
                     error = pipe.recv()
                     assert not error, error
                     waiting.remove(pipe)
         except BaseException:
-            self.stop()  # the other process waits for the one that failed
+            self.stop()  # otherwise the other process would wait for the one that failed
             raise
 
 
@@ -136,12 +136,12 @@ def distribute(sample: Sample, placements: tuple[Placement, ...]) -> Sample:
 
 
 def some_placements(sample: Sample, count: int) -> list[tuple[Placement, ...]]:
-    """Of each tensor: whole, or sharded along any dim."""
+    """Each tensor is replicated, or sharded along any dim."""
     return some_of(itertools.product(*([Replicate(), *map(Shard, range(t.dim()))] for t in sample.tensors)), count)
 
 
 def rows_sharded(entry: OpEntry) -> tuple[Sample, Sample]:
-    """A sample, and the same with its rows in all processes."""
+    """A sample, and the same sample with its rows sharded over the processes."""
     sample = entry.of_size(2 * WORLD_SIZE)
     return sample, distribute(sample, tuple(Shard(0) if rows else Replicate() for rows in entry.with_rows))
 
@@ -167,7 +167,7 @@ def test_every_placement(entry: OpEntry, name: str, cluster: Cluster) -> None:
 
 
 def check_gradients(name: str, sample_name: str) -> None:
-    """Of first and second order."""
+    """Checks gradients of first and second order."""
     entry = entry_of(name)
 
     def gradients(sample: Sample) -> list[Tensor]:
@@ -191,7 +191,7 @@ def test_gradients(entry: OpEntry, name: str, cluster: Cluster) -> None:
 
 
 def check_rows(name: str) -> None:
-    """Rows that are sharded are computed where they lie: nothing is sent, forward or backward."""
+    """Sharded rows are computed by the process that has them: nothing is sent, forward or backward."""
     entry = entry_of(name)
     sharded = rows_sharded(entry)[1].requires_grad()
     with CommDebugMode() as sent:
@@ -199,9 +199,9 @@ def check_rows(name: str) -> None:
         grads = torch.autograd.grad(outputs, sharded.tensors, [torch.ones_like(t) for t in outputs])
     assert sent.get_total_counts() == 0
     assert all(t.placements == (Shard(0),) for t in outputs)
-    # The gradient of what each process has whole is a sum over processes.
-    wanted = [(Shard(0) if rows else Partial(),) for rows in entry.with_rows]
-    assert [t.placements for t in grads] == wanted
+    # The gradient of a replicated tensor is a sum over processes.
+    expected = [(Shard(0) if rows else Partial(),) for rows in entry.with_rows]
+    assert [t.placements for t in grads] == expected
 
 
 @pytest.mark.capability("DTensor")
@@ -226,7 +226,7 @@ def test_features_are_not_sent(cluster: Cluster) -> None:
 
 
 def check_sizes() -> None:
-    """Calls that differ in what is not a tensor differ in DTensor's memory of its decisions."""
+    """DTensor's cache of sharding decisions distinguishes calls by their arguments that are not tensors."""
     image = distribute_tensor(torch.randn(2, 3, 4, 5), mesh(), [Shard(0)])
     for size in ((8, 10), (7, 3)):
         out = cppcuda.functional.upsample_bilinear2d(image, size=size)
@@ -271,6 +271,6 @@ def test_compiled(entry: OpEntry, cluster: Cluster) -> None:
 
 
 def test_every_operator_has_a_rule() -> None:
-    # DTensor takes no operator that returns nothing and writes to an argument named out.
+    # DTensor does not support operators that return nothing and write to an argument named out.
     names = {name for e in OPS for name in (e.name, *e.writing_names) if not name.endswith(".out")}
     assert set(RULES) == names

@@ -1,4 +1,4 @@
-"""Elementwise ops: in place and into an existing tensor, layouts, both ends of the range of each dtype."""
+"""Elementwise ops: in-place and out variants, layouts, both ends of the range of each dtype."""
 
 import os
 
@@ -84,7 +84,7 @@ def test_functions_return_what_they_wrote_to(entry: OpEntry) -> None:
 
 
 def test_memory_that_is_not_aligned_to_its_elements() -> None:
-    """As a file's may be, behind a header; also when results are written past the caches."""
+    """Such as that of a file after a header. Also with nontemporal stores."""
     code = """
 import torch, cppcuda
 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
@@ -124,14 +124,14 @@ def test_nothing_is_allocated(entry: OpEntry) -> None:
     x, out = torch.randn(1000), torch.empty(1000)
     assert allocated_bytes(lambda: into(entry)(x, out=out)) == 0
     assert allocated_bytes(lambda: in_place(entry)(x)) == 0
-    assert allocated_bytes(lambda: entry.op(x)) >= 4000, "the way of counting misses allocations"
+    assert allocated_bytes(lambda: entry.op(x)) >= 4000, "allocated_bytes misses allocations"
 
 
 @over_devices
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @over_entries
 def test_second_derivatives_of_16_bits_do_not_overflow(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
-    """Gradient times direction is beyond float16; its product with the slope of the slope, which is small, is not."""
+    """Gradient times direction overflows float16, but times the second derivative, which is small, it does not."""
     assert entry.backward
     saved = torch.cat([torch.linspace(-12, 12, 97), torch.linspace(0.48, 0.52, 33)]).to(device, dtype)
     factor = torch.full_like(saved, 300)
@@ -152,7 +152,7 @@ def test_second_derivatives_of_16_bits_do_not_overflow(entry: OpEntry, dtype: to
 @over_dtypes
 @over_entries
 def test_ends_of_the_range(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
-    """NaN and infinities as in the formula of plain torch; no overflow on the way to a finite result."""
+    """NaN and infinities are as in the formula of plain torch. No intermediate of a finite result overflows."""
     info = torch.finfo(dtype)
     sizes = [0.0, info.tiny, info.smallest_normal, info.eps, 1, 10, 17, 50, 88, 89, 104, 710, 746, 1e4, info.max / 2]
     finite = torch.tensor([*sizes, info.max, *(-s for s in sizes), info.min], dtype=torch.float64)
@@ -160,7 +160,7 @@ def test_ends_of_the_range(entry: OpEntry, dtype: torch.dtype, device: str) -> N
     x = torch.cat([finite, finite.new_tensor([torch.inf, -torch.inf, torch.nan])]).requires_grad_()
     y = entry.op(x)
     expected = entry.reference(x.detach().double())
-    # exp(z) has the rounding of z times |z|, and underflows to zero where a double still has a denormal number.
+    # The relative error of exp(z) is that of z times |z|; exp underflows to 0 where a double is still subnormal.
     assert_close(y.double(), expected, rtol=64 * info.eps, atol=float(info.tiny), equal_nan=True)
     assert torch.isfinite(y[: len(finite)]).all()
     (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
@@ -210,7 +210,7 @@ def test_dense_input_keeps_its_strides_without_a_copy(entry: OpEntry, layout: st
     assert grad.stride() == x.stride()
     (gradient,) = torch.autograd.grad(y, x, grad)
     assert gradient.stride() == x.stride()
-    # A gradient of another layout is read as it lies, and the result has the input's.
+    # A gradient in another layout is read without a copy, and the result has the input's layout.
     (other,) = torch.autograd.grad(entry.op(x), x, grad.contiguous())
     assert other.stride() == x.stride() and torch.equal(other, gradient)
     assert_close(entry.op(x.contiguous()), y, rtol=0, atol=0)
@@ -230,7 +230,7 @@ def test_layout_through_compile(entry: OpEntry) -> None:
 
 @over_entries
 def test_nested_tensors(entry: OpEntry) -> None:
-    """Tag::pointwise is what they go by."""
+    """Nested tensors support ops that have Tag::pointwise."""
     parts = [torch.randn(n, 4) for n in (3, 2, 5)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     for out, part in zip(entry.op(nested).unbind(), parts, strict=True):
@@ -245,7 +245,7 @@ def test_expanded_gradient_is_not_spread_out(entry: OpEntry) -> None:
     assert allocated_bytes(lambda: torch.autograd.grad(y, x, grad, retain_graph=True)) <= x.numel() * 4 + 4096
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
 @over_entries
@@ -291,7 +291,7 @@ def test_without_grad_mode_nothing_is_lost(entry: OpEntry) -> None:
 
 @over_entries
 def test_versions(entry: OpEntry) -> None:
-    """Another op's gradient would be silently wrong."""
+    """Without a new version, another op's gradient would be silently wrong."""
     x = torch.randn(4)
     for write in (in_place(entry), lambda t: into(entry)(torch.zeros(4), out=t), lambda t: into(entry)(t, out=t)):
         before = x._version
@@ -371,7 +371,7 @@ def test_overlaps(entry: OpEntry) -> None:
 
 @over_entries
 def test_overlap_of_views_of_many_dims_is_found_quickly(entry: OpEntry) -> None:
-    """Also where elements of one view share memory, or sizes are large: trying all places would take hours."""
+    """Also if elements of one view share memory, or sizes are large. Trying all positions would take hours."""
     memory = torch.randn(1 << 22)
     for sizes, strides in [
         ([2] * 24, [2] * 24),
@@ -399,7 +399,7 @@ def test_no_elements(entry: OpEntry) -> None:
 
 
 def writes(entry: OpEntry, x: Tensor) -> Tensor:
-    """In place on an intermediate value, and into another one."""
+    """Writes in place to one intermediate tensor, and with out= to another."""
     y = x * 2
     in_place(entry)(y)
     z = torch.empty_like(y)
@@ -407,7 +407,7 @@ def writes(entry: OpEntry, x: Tensor) -> Tensor:
     return y + z
 
 
-def writes_not(entry: OpEntry, x: Tensor) -> Tensor:
+def writes_nothing(entry: OpEntry, x: Tensor) -> Tensor:
     y = entry.op(x * 2)
     return y + entry.op(y + 1)
 
@@ -419,7 +419,7 @@ def test_compiled(entry: OpEntry, backend: str) -> None:
     x = torch.randn(5, 4)
     compiled = torch.compile(lambda t: writes(entry, t), fullgraph=True, dynamic=True, backend=backend)
     for t in (x, torch.randn(9, 4)):
-        assert_close(compiled(t), writes_not(entry, t), rtol=1e-5, atol=1e-6)
+        assert_close(compiled(t), writes_nothing(entry, t), rtol=1e-5, atol=1e-6)
 
     def on_arguments(t: Tensor, out: Tensor) -> Tensor:
         into(entry)(t, out=out)
@@ -438,7 +438,7 @@ def test_functionalized(entry: OpEntry) -> None:
     graph = make_fx(torch.func.functionalize(lambda t: writes(entry, t)))(x)
     called = {n.target for n in graph.graph.nodes if n.op == "call_function"}
     assert entry.op in called and not {in_place(entry), into(entry)} & called
-    assert_close(graph(x), writes_not(entry, x))
+    assert_close(graph(x), writes_nothing(entry, x))
 
     def on_view(t: Tensor) -> Tensor:
         in_place(entry)(t[1:3])
@@ -458,8 +458,8 @@ def test_exported(entry: OpEntry) -> None:
     x = torch.randn(5, 4)
     program = torch.export.export(Model(), (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
     for t in (x, torch.randn(7, 4)):
-        assert_close(program.module()(t), writes_not(entry, t))
-        assert_close(program.run_decompositions().module()(t), writes_not(entry, t))
+        assert_close(program.module()(t), writes_nothing(entry, t))
+        assert_close(program.run_decompositions().module()(t), writes_nothing(entry, t))
 
 
 @over_entries
@@ -467,7 +467,7 @@ def test_vmapped(entry: OpEntry) -> None:
     vmap = torch.func.vmap
     x = torch.randn(3, 5, 4)
     for dim in (0, 1, -1):
-        assert_close(vmap(lambda t: writes(entry, t), in_dims=dim)(x), vmap(lambda t: writes_not(entry, t), dim)(x))
+        assert_close(vmap(lambda t: writes(entry, t), in_dims=dim)(x), vmap(lambda t: writes_nothing(entry, t), dim)(x))
     t = x.clone()
     vmap(lambda row: (in_place(entry)(row), row)[1], in_dims=1)(t)
     assert_close(t, entry.op(x))

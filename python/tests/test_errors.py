@@ -1,4 +1,4 @@
-"""Bad input: the error names operator, argument, what was expected and what came; nothing crashes."""
+"""Bad input: the error names the operator, the argument, and the expected and the actual value; nothing crashes."""
 
 import re
 from collections.abc import Callable
@@ -21,11 +21,11 @@ def quantized(t: Tensor) -> Tensor:
 
 
 def sparse_csr(t: Tensor) -> Tensor:
-    """There are none of one dim; the layout is looked at before the shape."""
+    """Adds a dim to tensors of one dim, which have no CSR layout. The layout is checked before the shape."""
     return t.expand(1, -1).to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(dense_dim=t.dim() - 2)
 
 
-# Tensors that no operator takes, in place of any argument; and what the error says after "op: argument ".
+# Tensors that no operator accepts for any argument, and what the error says after "op: argument ".
 CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "int64": (Tensor.long, f"{FLOATING} int64"),
     "int32": (Tensor.int, f"{FLOATING} int32"),
@@ -60,7 +60,7 @@ def test_message(entry: OpEntry, device: str) -> None:
 
 @over_ops(ops_with_bad_inputs())
 def test_message_on_meta(entry: OpEntry) -> None:
-    """One validation for all devices, so export and compile refuse what eager refuses."""
+    """All devices share one validation, so export and compile reject what eager rejects."""
     for bad in entry.bad_inputs:
         with pytest.raises(RuntimeError) as error:
             entry.op(*(a.to("meta") if isinstance(a, Tensor) else a for a in bad.args()))
@@ -68,7 +68,7 @@ def test_message_on_meta(entry: OpEntry) -> None:
 
 
 def replacements(entry: OpEntry, convert: Callable[[Tensor], Tensor]) -> list[tuple[str, tuple[Any, ...]]]:
-    """The arguments of a good call, with each tensor in turn replaced."""
+    """The arguments of a valid call, with one tensor replaced at a time."""
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     names = entry.argument_names
     return [
@@ -127,7 +127,7 @@ NO_TENSORS = ([1, 2], 1.5, "1", None, np.ones(3))
 
 @over_ops(forward_ops())
 def test_what_is_no_tensor(entry: OpEntry) -> None:
-    """The functions say it in one line, where the dispatcher lists every overload."""
+    """The functions report it in one line, whereas the dispatcher would list every overload."""
     sample = entry.sample(entry.names("basic")[0])
     tensors = [i for i, arg in enumerate(sample.args) if isinstance(arg, Tensor)]
     for i in tensors:
@@ -156,7 +156,7 @@ def test_what_is_no_tensor_is_not_written_to(entry: OpEntry) -> None:
 
 @over_ops(forward_ops())
 def test_what_stands_for_a_tensor(entry: OpEntry) -> None:
-    """torch.fx's proxies are no tensors, and the functions take them."""
+    """The functions accept the proxies of torch.fx, which are not tensors."""
     sample = entry.sample(entry.names("basic")[0])
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)

@@ -1,4 +1,4 @@
-"""torch.export and AOTInductor: dynamic sizes, saved, loaded, with gradients inside."""
+"""torch.export and AOTInductor: dynamic sizes, saving and loading, and models that compute gradients."""
 
 import io
 from typing import Any
@@ -12,12 +12,12 @@ from torch.export import Dim, export
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
-# Sizes that are equal count as one while tracing: these are none that an op fixes.
+# Sizes that are equal become one symbol during tracing; no op has fixed sizes equal to these.
 TRACED, OTHERS = 6, (2, 11, 130)
 
 
 class Call(nn.Module):
-    """The op on tensors alone."""
+    """The op as a function of its tensors alone."""
 
     def __init__(self, entry: OpEntry, sample: Sample) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Vmapped(Call):
 
 
 class Masked(Call):
-    """How many rows there are is only known when it runs."""
+    """The number of rows is only known at run time."""
 
     def forward(self, mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.f(*(t[mask] if rows else t for t, rows in zip(tensors, self.with_rows, strict=True)))
 
 
 class Gradients(Call):
-    """Outputs, and gradients for all inputs together and for each alone (output_mask partly false)."""
+    """Outputs, and the gradients of all inputs together and of each input alone (output_mask is partly false)."""
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
@@ -63,7 +63,7 @@ class GradientsThroughGradients(Call):
 
 
 def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
-    """One dim, in the places where two sizes of a sample differ."""
+    """One dynamic size for all dims in which two sizes of a sample differ."""
     rows = Dim("rows", min=2, max=1 << 40)
     return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small, large))
 
@@ -73,7 +73,7 @@ def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -
 
 
 def takes_gradients_inside(model: type[Call], entry: OpEntry, sample: Sample) -> bool:
-    """torch does not export a gradient, taken inside the model, of an op that saves its output: nor of torch.exp."""
+    """torch cannot export a model that computes the gradient of an op that saves its output, not even of torch.exp."""
     try:
         exported(model(entry, sample), sample)
         return True
@@ -138,7 +138,7 @@ def test_every_basic_sample(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("export")
 @over_ops()
 def test_vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
-    """A batching rule that computes in int fixes the size of the batch."""
+    """A batching rule that computes in int would fix the batch size."""
 
     def batch(size: int, rows: int) -> Sample:
         return entry.of_size(rows).map(lambda t: torch.stack([t * (i + 1) for i in range(size)]))
@@ -149,7 +149,7 @@ def test_vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     with_rows = differing_dims(entry.of_size(TRACED), entry.of_size(TRACED + 1))
     shapes = tuple({0: size, **{d + 1: rows for d in dims}} for dims in with_rows)
     program = exported(module, sample, dynamic_shapes=(shapes,))
-    # torch 2.11 does not save its own vmap's bookkeeping, which decomposing drops.
+    # torch 2.11 cannot save the bookkeeping of its own vmap, which run_decompositions removes.
     loaded = saved_and_loaded(program.run_decompositions({}))
     for size_, rows_ in ((2, 5), (7, 9), (9, 2)):
         other = batch(size_, rows_)
@@ -181,11 +181,11 @@ def test_bad_sizes_are_refused_while_exporting(entry: OpEntry) -> None:
 @pytest.mark.capability("AOTInductor")
 @over_ops()
 def test_aot_inductor(entry: OpEntry, tmp_path: Any) -> None:
-    """Undefined tensors do not survive here, so an output that is left out is an empty one."""
+    """Undefined tensors do not work here, so an output that is excluded is an empty tensor."""
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     sample = entry.of_size(TRACED, torch.float32)
-    # The test of second order covers the derivatives of backward ops; each model costs half a minute.
+    # The test of second order covers the derivatives of backward ops; each model takes half a minute.
     inside = entry.backward and takes_gradients_inside(Gradients, entry, sample)
     module = (Gradients if inside else Call)(entry, sample)
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)

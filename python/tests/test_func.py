@@ -1,4 +1,4 @@
-"""torch.func: every transform and nesting gives what plain torch gives, in as few kernels as one may hope for."""
+"""torch.func: every transform and nesting gives the results of plain torch, with as few kernels as possible."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ COPIES = {"aten::copy_", "aten::clone", "aten::contiguous", "aten::repeat", "ate
 
 
 def batched(t: Tensor, size: int, dim: int = 0) -> Tensor:
-    """Different rows around the values of t."""
+    """A batch of different tensors, with values near those of t."""
     return torch.stack([t * (1 - 0.2 * i) for i in range(size)], dim)
 
 
@@ -69,7 +69,7 @@ def last_only(tensors: tuple[Tensor, ...]) -> tuple[int | None, ...]:
 
 
 def maml(f: Function, tensors: tuple[Tensor, ...]) -> Any:
-    """One inner SGD step on the first argument for each task; the outer gradient goes through it."""
+    """One inner SGD step on the first argument for each task; the outer gradient passes through it."""
     first, *rest = tensors
 
     def outer(first: Tensor, *rest: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def maml(f: Function, tensors: tuple[Tensor, ...]) -> Any:
 
 
 def interleaved(f: Function, tensors: tuple[Tensor, ...]) -> Any:
-    """vmap of grad of vmap: between the two batch levels lies one of autograd."""
+    """vmap of grad of vmap: an autograd level is between the two batch levels."""
     inner = lambda *t: scalar(vmap(f, in_dims=last_only(t))(*t))  # noqa: E731
     outer = vmap(grad(inner, argnums=every(tensors)), in_dims=first_only(tensors))
     *others, last = tensors
@@ -168,7 +168,7 @@ def test_vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for in_dims in in_dims_of(sample):
         inputs = [t if d is None else batched(t, 4, d) for t, d in zip(sample.tensors, in_dims, strict=True)]
-        # out_dims of the reference is not to be relied on: torch 2.11 fails where an output has no batch.
+        # The reference does not use out_dims, because torch 2.11 fails if an output has no batch.
         reference = vmap(sample.bind(entry.reference), in_dims=in_dims)(*inputs)
         for out_dims in (0, 1, -1):
             actual = vmap(sample.bind(entry.op), in_dims=in_dims, out_dims=out_dims)(*inputs)
@@ -199,7 +199,7 @@ def test_vmap_of_every_sample(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("vmap")
 @over_dtypes()
 def test_vmap_in_every_dtype(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
-    """The same bits as one call after another, but for products by ATen."""
+    """The same bits as separate calls, except for matrix products of ATen."""
     for name in entry.names("basic"):
         sample = entry.sample(name, dtype, mixed=mixed)
         inputs = rows(sample.tensors)
@@ -222,12 +222,12 @@ def test_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
         f = vmap(entry_call := sample.bind(entry.op), in_dims=in_dims)
         assert kernel_calls(entry.qualified_name, lambda f=f, inputs=inputs: f(*inputs)) == 1
         loop = lambda inputs=inputs: [entry_call(*sample.tensors) for _ in range(7)]  # noqa: E731
-        assert kernel_calls(entry.qualified_name, loop) == 7, "the way of counting misses kernels"
+        assert kernel_calls(entry.qualified_name, loop) == 7, "kernel_calls misses kernels"
 
 
 @over_samples("basic", entries=forward_ops())
 def test_jacrev_is_one_backward_kernel(entry: OpEntry, name: str) -> None:
-    """Not one per row of the Jacobian."""
+    """Not one kernel per row of the Jacobian."""
     sample = entry.sample(name)
     argnums = every(sample.tensors)
     jacobian = lambda: jacrev(sample.bind(entry.op), argnums=argnums)(*sample.tensors)  # noqa: E731
@@ -251,7 +251,7 @@ def test_nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
 
 @over_ops()
 def test_vmap_copies_nothing(entry: OpEntry) -> None:
-    """An operand without a batch gets one at stride 0, and a batch in front is taken as it lies."""
+    """An operand without a batch is expanded with stride 0, and a leading batch dim is used without a copy."""
     size, big = 64, entry.of_size(50)
     for alone in range(len(big.tensors)):
         in_dims = tuple(0 if i == alone else None for i in range(len(big.tensors)))

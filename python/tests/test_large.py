@@ -10,17 +10,17 @@ from samples.trilinear import trilinear_backward_reference, trilinear_reference
 from torch import Tensor
 
 GIB = 1 << 30
-ROWS, FEATURES = 3, (1 << 31) // 16 + 40  # feats: 1.5 * 2^31 elements; the last rows of it lie past 2^31
+ROWS, FEATURES = 3, (1 << 31) // 16 + 40  # feats: 1.5 * 2^31 elements; its last rows are past 2^31
 FEATS_BYTES = ROWS * 8 * FEATURES * 2
 
 pytestmark = [pytest.mark.slow, pytest.mark.any_torch]
 
 
-def needs_memory(wanted: int) -> None:
+def needs_memory(required: int) -> None:
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
-    if available < wanted + GIB:
-        pytest.skip(f"{available / GIB:.1f} GiB of memory available, {(wanted + GIB) / GIB:.1f} needed")
+    if available < required + GIB:
+        pytest.skip(f"{available / GIB:.1f} GiB of memory available, {(required + GIB) / GIB:.1f} needed")
 
 
 def some_columns(features: int) -> Tensor:
@@ -29,7 +29,7 @@ def some_columns(features: int) -> Tensor:
 
 
 def large_feats() -> Tensor:
-    """Distinct along rows, corners and a period that no power of two is a multiple of."""
+    """Values that differ between rows and corners, with a period that does not divide any power of two."""
     feats = torch.empty(ROWS, 8, FEATURES, dtype=torch.bfloat16)
     for n in range(ROWS):
         for c in range(8):
@@ -62,7 +62,7 @@ def test_trilinear_backward_for_feats() -> None:
 
 
 def test_trilinear_rows_past_2_31() -> None:
-    """Offsets of rows, not of features, that need 64 bits: a few rows of a very tall tensor of bytes."""
+    """The offsets of rows, not of features, need 64 bits: checks a few rows of a very tall tensor."""
     rows = (1 << 31) // 8 + 5
     needs_memory(rows * (8 + 1 + 3) * 2)
     feats = torch.empty(rows, 8, 1, dtype=torch.bfloat16)
@@ -96,11 +96,11 @@ def test_upsample() -> None:
     out = cppcuda.functional.upsample_bilinear2d(image, (height, width))
     assert out.numel() > 2**31
     at = [some_columns(size)[:200] for size in (height, width)]
-    # A matrix of weights per axis: the distance to each input pixel.
+    # One matrix of weights per axis, from the distances to each input pixel.
     weights = []
-    for pixels, wanted, size in zip(at, (3, 5), (height, width), strict=True):
-        position = ((pixels.double() + 0.5) * wanted / size - 0.5).clamp(0, wanted - 1)
-        weights.append((1 - (position[:, None] - torch.arange(wanted)).abs()).clamp(min=0))
+    for pixels, in_size, out_size in zip(at, (3, 5), (height, width), strict=True):
+        position = ((pixels.double() + 0.5) * in_size / out_size - 0.5).clamp(0, in_size - 1)
+        weights.append((1 - (position[:, None] - torch.arange(in_size)).abs()).clamp(min=0))
     expected = weights[0] @ image.double() @ weights[1].T
     actual = out[:, :, at[0]][..., at[1]]
     torch.testing.assert_close(actual.double(), expected, rtol=2**-8, atol=1e-3)

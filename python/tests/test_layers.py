@@ -1,5 +1,5 @@
-"""Which files include which: kernels nothing of torch, the kit no operator, and operators and the family of elementwise
-operators the kit alone."""
+"""Which files may include which: kernels include nothing from torch, the kit includes no operator, and operators and
+the family of elementwise operators include only the kit."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def path_of(name: str) -> Path:
 
 
 def included(file: Path) -> tuple[set[str], set[str]]:
-    """The names of files of ours, and of others."""
+    """The names of our own files that a file includes, and those of other files."""
     names = set(re.findall(r'#include ["<](.*)[">]', file.read_text())) - GENERATED
     ours = {name for name in names if re.match(r"(cppcuda|ops|elementwise)/", name)}
     assert all(path_of(name).is_file() for name in ours), file
@@ -39,7 +39,7 @@ def included(file: Path) -> tuple[set[str], set[str]]:
 
 
 def reached(file: Path) -> set[str]:
-    """The headers of others that a file includes, directly or through ours."""
+    """The headers of others that a file includes, directly or through our own files."""
     seen, todo, others = {file}, [file], set[str]()
     while todo:
         ours, theirs = included(todo.pop())

@@ -1,4 +1,4 @@
-"""lltm_cell and nn.LLTMCell beyond what every operator is tested for."""
+"""Tests of lltm_cell and nn.LLTMCell beyond those that every operator has."""
 
 import copy
 import io
@@ -36,19 +36,19 @@ NOT_FINITE = (math.inf, -math.inf, math.nan)
 
 
 def of_gates(dtype: torch.dtype, values: tuple[float, ...]) -> Iterator[tuple[Tensor, ...]]:
-    """Arguments without an input or a state, whose gates are the bias: all triples of the values."""
+    """Arguments with an empty input and hx = 0, so that the gates are the bias: all triples of the values."""
     grid = torch.cartesian_prod(*[torch.tensor(values, dtype=dtype)] * 3).T.contiguous()  # [3, S]
     size = grid.shape[1]
     for cx in (-0.5, 0.0, 2.0):
         empty = torch.zeros(1, 0, dtype=dtype)
-        # hx is 0, and so is the part of the gates that comes from it.
+        # hx is 0, so its part of the gates is 0 too.
         weight = torch.zeros(3 * size, 1, dtype=dtype).expand(3 * size, size)
         yield empty, weight, grid.flatten(), torch.zeros(1, size, dtype=dtype), torch.full((1, size), cx, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_large_arguments(dtype: torch.dtype) -> None:
-    """The textbook's elu takes exp(x) of large x for a gradient of 0 times infinity."""
+    """The textbook formula of elu computes exp(x) for large x, which gives a gradient of 0 times infinity."""
     for args in of_gates(dtype, SPECIAL):
         results = []
         for f, inputs in ((lltm_cell, args), (lltm_cell_reference, tuple(t.double() for t in args))):
@@ -68,7 +68,8 @@ def test_infinities_and_nan_as_in_torch(dtype: torch.dtype) -> None:
         for used in (slice(0, 1), slice(1, 2), slice(0, 2)):
             bias, state = args[2].clone().requires_grad_(), cx.clone().requires_grad_()
             i, o, c = bias.view(1, -1).chunk(3, -1)
-            # One by one: the derivative at NaN is 1 in torch's scalar loop and on CUDA, and NaN in its vector loop.
+            # One element at a time: the derivative at NaN is 1 in torch's scalar loop and on CUDA, and NaN in its
+            # vector loop.
             candidate = torch.stack([torch.nn.functional.elu(x) for x in c.flatten()]).view(1, -1)
             plain_cy = state + candidate * torch.sigmoid(i)
             plain = (torch.tanh(plain_cy) * torch.sigmoid(o), plain_cy)
@@ -81,7 +82,7 @@ def test_infinities_and_nan_as_in_torch(dtype: torch.dtype) -> None:
 
 
 def test_derivative_of_elu_at_zero() -> None:
-    """1 from either side, and the second derivative is that of the right side, as torch has it."""
+    """It is 1 from both sides; the second derivative is that from the right, as in torch."""
     for order in (1, 2, 3):
         results = []
         for f in (lltm_cell, lltm_cell_reference):
@@ -100,7 +101,7 @@ def test_derivative_of_elu_at_zero() -> None:
 
 
 def test_what_is_saved() -> None:
-    """The gates, cx, and per gradient the matrices that it reads; nothing of the size of [hx, input]."""
+    """The gates, cx, and for each gradient the matrices that it reads; nothing of the size of [hx, input]."""
     for wanted, read in ((0, {1}), (1, {0, 3}), (2, set()), (3, {1}), (4, set()), (None, {0, 1, 3})):
         args = arguments()
         args = tuple(t.requires_grad_() if wanted in (i, None) else t for i, t in enumerate(args))
@@ -115,7 +116,7 @@ def test_what_is_saved() -> None:
 
 
 def test_inference_allocates_its_outputs_only() -> None:
-    """A small cell; the gates, which a gradient would need, are kept nowhere."""
+    """For a small cell, the gates, which a gradient would need, are not stored."""
     args = arguments()
     with torch.no_grad():
         assert allocated_bytes(lambda: lltm_cell(*args)) == sum(t.nbytes for t in lltm_cell(*args))
@@ -145,7 +146,7 @@ def test_gradient_through_fifty_steps() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_through_a_sequence(dtype: torch.dtype) -> None:
-    """The product in 16 bits, the cell state in float32 from the first step on, gradients in float32."""
+    """The matrix product has 16 bits; the cell state, from the first step on, and the gradients have float32."""
     torch._dynamo.reset()
     _, *rest = arguments(dtype=torch.float32)
     args = (torch.randn(6, BATCH, INPUT), *rest)
@@ -165,13 +166,13 @@ def test_autocast_through_a_sequence(dtype: torch.dtype) -> None:
         found.append([*outputs, *grads])
     assert_close([t.double() for t in found[0][:3]], list(exact), rtol=0.05, atol=0.05)
     assert_close(found[0][:3], found[1][:3])
-    # Autocast casts a parameter once, so that its gradient is summed over the steps in 16 bits; compiled, in float32.
+    # Eager autocast casts a parameter once and so sums its gradient over the steps in 16 bits; compiled, in float32.
     for a, b in zip(found[0][3:], found[1][3:], strict=True):
         assert (a - b).abs().max() <= 0.02 * b.abs().max()
 
 
 def test_long_sums_in_a_wide_state() -> None:
-    """Beside 16 bits a float32 state takes in what a bfloat16 one drops."""
+    """A float32 state with 16-bit inputs keeps small terms that a bfloat16 state loses."""
     size, steps = 8, 400
     empty = torch.zeros(1, 0, dtype=torch.bfloat16)
     weight = torch.zeros(3 * size, size, dtype=torch.bfloat16)

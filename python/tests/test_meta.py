@@ -1,4 +1,4 @@
-"""Meta and fake tensors: the shape, dtype and strides of the real thing, with no memory."""
+"""Meta and fake tensors: the shape, dtype and strides of real results, without memory."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_meta_is_real(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
 def test_fake_is_real(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name, torch.float32)
     real = outputs_of(entry.op(*sample.args))
-    for device in ("cpu", "cuda"):  # fake tensors have a device without its being there
+    for device in ("cpu", "cuda"):  # a fake tensor's device need not exist
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             fakes = sample.map(
                 lambda t, device=device, mode=mode: (

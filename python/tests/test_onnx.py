@@ -73,7 +73,7 @@ MODES = ("half_pixel", "align_corners", "asymmetric")
 @pytest.mark.parametrize("wanted", [{"size": (5, 11)}, {"scale_factor": 2.0}, {"scale_factor": (0.7, 1.9)}], ids=str)
 def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> None:
     module = cppcuda.nn.UpsampleBilinear2d(**wanted, coordinate_transformation_mode=mode)
-    # Positions are float32 on both sides, rounded differently: the difference grows with that of neighbouring pixels.
+    # Both sides round float32 positions differently; the error grows with the difference of neighbouring pixels.
     sample = Sample("", (torch.rand(2, 3, 7, 9),))
     height, width = torch.export.Dim("height", min=4, max=1 << 12), torch.export.Dim("width", min=4, max=1 << 12)
     model = session(module, sample, (({2: height, 3: width},),))
@@ -94,7 +94,7 @@ def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> 
         ((10, 8), (7, 9), 2.0, 1.2),
         ((10, 41), (7, 123), 1.2, None),
         ((10, 10), (6, 4), None, 0.5),
-        # Images that are copied, whatever the scales.
+        # Images that are copied, regardless of the scales.
         ((47, 47), (47, 47), 48 / 47, 48 / 47),
         ((4, 4), (4, 4), 2.0, 2.0),
         ((4, 4), (4, 4), None, 1.25),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @st.composite
 def layouts(draw: st.DrawFn, dims: int) -> Callable[[Tensor], Tensor]:
-    """Any strides that a strided tensor can have: order of dims, gaps, an offset, dims of stride 0."""
+    """Any strides that a strided tensor can have: any order of dims, gaps, an offset, dims with stride 0."""
     order = draw(st.permutations(range(dims)))
     steps = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims))
     offset = draw(st.integers(0, 5))

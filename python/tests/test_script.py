@@ -1,4 +1,4 @@
-"""TorchScript: script, freeze, save, load, trace; and modules that pickle."""
+"""TorchScript: script, freeze, save, load, trace; and pickling of modules."""
 
 import copy
 import io
@@ -30,7 +30,7 @@ def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def results(f: Callable[..., Any], sample: Sample, order: int = 2) -> list[Tensor]:
-    """Outputs and gradients, of first and second order."""
+    """Outputs and gradients of first and second order."""
     sample = sample.requires_grad()
     out = f(*sample.tensors)
     out = (out,) if isinstance(out, Tensor) else tuple(out)
@@ -97,7 +97,7 @@ def test_called_from_torchscript(entry: OpEntry, name: str) -> None:
 @pytest.mark.capability("TorchScript")
 @over_ops(forward_ops())
 def test_scripted_module_in_another_process(entry: OpEntry, tmp_path: Any) -> None:
-    """With the library alone, without the package."""
+    """With only the library loaded, not the package."""
     sample = entry.sample(entry.names("basic")[0])
     torch.jit.script(entry.module(*sample.attributes)).save(tmp_path / "module.pt")
     torch.save((sample.tensors, outputs_of(entry.op(*sample.args))), tmp_path / "values.pt")
@@ -131,7 +131,7 @@ def test_modules_pickle_and_copy(entry: OpEntry) -> None:
 
 @over_ops()
 def test_graph_is_copyable(entry: OpEntry) -> None:
-    """Outputs that are part of a graph pickle their values, as torch's own do."""
+    """Pickling an output that is part of a graph pickles its values, as for torch's own ops."""
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
     out = entry.op(*sample.args)
     assert all(t.grad_fn for t in outputs_of(out))

@@ -1,7 +1,7 @@
-"""Ops of somebody else on the same kit (cpp_tests/second_library), beside cppcuda in one process.
+"""Ops of another library that uses the kit (cpp_tests/second_library), together with cppcuda in one process.
 
-Their formulas are named as those of cppcuda are; they have the arguments and outputs that trilinear has not: a float,
-sizes, a string, an optional number, a derivative that reads outputs, two outputs of which one may be unused.
+Their formulas have the same names as those of cppcuda. They cover arguments and outputs that trilinear does not have: a
+float, sizes, a string, an optional number, a derivative that reads outputs, and two outputs of which one may be unused.
 
 CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 """
@@ -40,8 +40,8 @@ def first_times_sum(feats: Tensor, points: Tensor) -> Tensor:
 
 
 def first_times_sum_backward(grad: Tensor, feats: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    by_first = (grad * feats.sum(-2)).sum(-1, keepdim=True)
-    return (points[..., :1] * grad).unsqueeze(-2).expand_as(feats), torch.nn.functional.pad(by_first, (0, 2))
+    grad_first = (grad * feats.sum(-2)).sum(-1, keepdim=True)
+    return (points[..., :1] * grad).unsqueeze(-2).expand_as(feats), torch.nn.functional.pad(grad_first, (0, 2))
 
 
 def interpolate(feats: Tensor, points: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Case:
     shapes: tuple[tuple[int, ...], ...]
 
     def inputs(self, rows: int = 3, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
-        """Of the shapes, with the first dim replaced."""
+        """Tensors with these shapes, with the first dim replaced by `rows`."""
         return tuple(torch.rand(rows, *s[1:], dtype=dtype).requires_grad_() for s in self.shapes)
 
 
@@ -202,7 +202,7 @@ def test_one_vmapped_call_is_one_kernel_call() -> None:
         vmap(vmap(lambda x: second.sincos(x)[0]))(torch.rand(5, 6, 3, 4))
         jacrev(second.exp)(x)
     calls = {e.key: e.count for e in profile.key_averages()}
-    assert calls["second::sincos"] <= 4  # one per key and level that it passes
+    assert calls["second::sincos"] <= 4  # one per dispatch key and level that it passes
     assert calls["second::exp"] == 1
 
 
@@ -261,7 +261,7 @@ def test_compiled_autograd(case: Case) -> None:
 
 
 def test_compiled_autograd_of_sizes() -> None:
-    """The sizes that a node owns are symbols in the graph: one graph serves all of them."""
+    """The sizes that a node owns are symbols in the graph, so one graph is enough for all of them."""
     sizes = [(4, 6), (6, 4), (5, 9), (9, 5), (7, 3)]
 
     def run(size: tuple[int, int]) -> Tensor:
@@ -290,7 +290,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
 
 
 def test_compiled_autograd_of_both_libraries() -> None:
-    """Nodes of one name, with formulas of one name, in one graph and one after the other."""
+    """Nodes and formulas with the same names, in one graph and one after the other."""
     feats = torch.rand(FEATS, dtype=torch.float64, requires_grad=True)
     points = torch.rand(POINTS, dtype=torch.float64, requires_grad=True)
     inputs = (feats, points)
@@ -373,7 +373,7 @@ class Calls(TorchDispatchMode):
 
 
 def test_elementwise_gradients_that_nobody_needs() -> None:
-    """Each gradient is a call of its own: one that is not requested is not computed."""
+    """Each gradient is a separate call, so one that is not requested is not computed."""
     x, gate = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
     for inputs, called in (((x,), {"x"}), ((gate,), {"gate"}), ((x, gate), {"x", "gate"})):
         out = second.gated(*(t if any(t is i for i in inputs) else t.detach() for t in (x, gate))).sum()
@@ -383,7 +383,7 @@ def test_elementwise_gradients_that_nobody_needs() -> None:
 
 
 def test_second_derivative_that_is_written_by_hand() -> None:
-    """That of the slope would be 0 here: 1 - tanh(x)^2 is 0 in float32."""
+    """The derivative of the slope would be 0 here, because 1 - tanh(x)^2 is 0 in float32."""
     x = torch.tensor([-12.0, 10.0, 12.0, 40.0])
     actual = vmap(grad(grad(second.tanhshrink)))(x)
     expected = 2 * x.double().tanh() / x.double().cosh() ** 2
@@ -403,13 +403,13 @@ def test_errors_name_the_op_of_this_library() -> None:
         second.scale(torch.rand(3), 1.0)
     with pytest.raises(RuntimeError, match=r"^crop_or_pad: side must be 'left' or 'right', got 'up'"):
         second.crop_or_pad(torch.rand(3, 4), [2], "up")
-    # Also where the formula takes an attribute from the input that is wrong.
+    # Also if the formula reads an attribute from the invalid input.
     with pytest.raises(RuntimeError, match=r"^row_sum: input must be \[N, F\] or \[B, N, F\], got \[\]"):
         second.row_sum(torch.rand((), requires_grad=True))
 
 
 def test_distributed() -> None:
-    """DTensor gets the rules of any library that is made with the kit."""
+    """DTensor gets the rules of any library that uses the kit."""
     rules = second._sharding_rule
     assert rules.swish() == "swish ...->... ..." and rules.row_sum() == "row_sum ...NF->...N ...N"
     assert rules._gated_backward_x() == "_gated_backward.x ...,...,...->... ..."

@@ -1,4 +1,4 @@
-"""upsample_bilinear2d beside the frameworks that a network is deployed with, and what the table does not ask."""
+"""Compares upsample_bilinear2d with the frameworks that run deployed networks, and tests what the table does not."""
 
 import copy
 import io
@@ -48,7 +48,7 @@ def image(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def gathered(t: Tensor, dim: int, out: int, mode: str, scale: float | None) -> Tensor:
-    """One axis in plain torch: two pixels by their index, and what lies between them."""
+    """One axis in plain torch: gathers two pixels by their index and interpolates between them."""
     size = t.shape[dim]
     o = torch.arange(out, dtype=torch.float64)
     step = 1 / scale if scale else size / out
@@ -65,7 +65,7 @@ def gathered(t: Tensor, dim: int, out: int, mode: str, scale: float | None) -> T
 
 def plain(t: Tensor, size: Any, mode: str, scales: tuple[float | None, float | None] = (None, None)) -> Tensor:
     if tuple(t.shape[-2:]) == tuple(size):
-        scales = (None, None)  # torch and ONNX Runtime copy then
+        scales = (None, None)  # then torch and ONNX Runtime copy the input
     return gathered(gathered(t, -2, size[0], mode, scales[0]), -1, size[1], mode, scales[1])
 
 
@@ -111,7 +111,7 @@ def test_onnxruntime_of_scales(scales: Any, mode: str) -> None:
 
 
 def tflite_resize(x: Tensor, size: Any, mode: str) -> Tensor:
-    """A model of one RESIZE_BILINEAR, written with the schema's own classes. NHWC."""
+    """Runs a model of one RESIZE_BILINEAR, written with the schema's own classes, in NHWC."""
     flatbuffers = pytest.importorskip("flatbuffers")
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     from ai_edge_litert.interpreter import Interpreter
@@ -159,14 +159,14 @@ def tflite_resize(x: Tensor, size: Any, mode: str) -> Tensor:
 @over_modes
 @over_sizes
 def test_tflite(from_: Any, to: Any, mode: str) -> None:
-    """What TensorFlow's converter makes of resize_bilinear; TensorFlow 1 and 2 are its options."""
+    """TensorFlow's converter turns resize_bilinear into this op, whose options cover TensorFlow 1 and 2."""
     x = image(2, 3, *from_)
     actual = upsample_bilinear2d(x.contiguous(memory_format=CHANNELS_LAST), to, None, mode)
     assert_close(actual, tflite_resize(x, to, mode), atol=1e-5, rtol=1e-5)
 
 
 def test_the_modes_differ() -> None:
-    """Else the tests above say nothing."""
+    """Otherwise the tests above would prove nothing."""
     x = image(1, 1, 7, 9)
     for a, b in itertools.combinations((upsample_bilinear2d(x, (11, 5), None, mode) for mode in MODES), 2):
         assert (a - b).abs().max() > 0.05
@@ -207,7 +207,7 @@ def test_gradient_against_plain_torch(
     actual = backward(grad, from_, mode)
     if grad.stride() != grad.contiguous().stride() or format == torch.contiguous_format:  # 1 x 1 is both
         assert actual.is_contiguous(memory_format=format)
-    # float32 positions are off by up to the last digit of 33
+    # The error of float32 positions is up to one unit in the last place of 33.
     tolerance = {torch.float64: 1e-13, torch.float32: 2e-5, torch.bfloat16: 2**-8}[dtype]
     assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance * (1 if dtype != torch.bfloat16 else 0.1))
 
@@ -250,7 +250,7 @@ def test_every_output_is_counted_once(size: int, out: int, mode: str, scale: flo
     along_y = backward(torch.ones(1, 1, out, 1, dtype=dtype), [size, 1], mode, scale, None).double()
     for grad in (along_x, along_y):
         assert (grad >= 0).all()
-        # Each output's two pixels: whatever the scale, they exist.
+        # The two pixels of each output exist, whatever the scale.
         assert abs(grad.sum().item() - out) <= 1e-6 * out * (1 if dtype == torch.float32 else 1e-8)
     if dtype == torch.float64:
         x = torch.zeros(1, 1, 1, size, dtype=dtype, requires_grad=True)
@@ -260,7 +260,7 @@ def test_every_output_is_counted_once(size: int, out: int, mode: str, scale: flo
 
 @over_all
 def test_backward_is_the_transpose(size: int, out: int, mode: str, scale: float | None, dtype: torch.dtype) -> None:
-    """In float32 too, where positions are rounded: forward and backward round them alike."""
+    """Also in float32, where positions are rounded: forward and backward round them in the same way."""
     x, grad = torch.randn(1, 1, 1, size, dtype=dtype), torch.randn(1, 1, 1, out, dtype=dtype)
     left = (forward(x, [1, out], mode, None, scale).double() * grad.double()).sum()
     right = (x.double() * backward(grad, [1, size], mode, None, scale).double()).sum()
@@ -304,7 +304,7 @@ def on_threads(count: int, f: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_same_bits_on_every_run_and_any_number_of_threads(dtype: torch.dtype) -> None:
-    """Sizes that are shared among threads, in the middle of an image."""
+    """With these sizes, the work is split among threads in the middle of an image."""
     x = image(3, 5, 61, 67, dtype=dtype)
     for format in (torch.contiguous_format, CHANNELS_LAST):
         a = x.contiguous(memory_format=format)
@@ -330,7 +330,7 @@ def test_constant_images_stay_constant(from_: Any, to: Any, mode: str) -> None:
 
 @over_modes
 def test_same_size_is_a_copy(mode: str) -> None:
-    """Also of infinities, which a weight of 0 would make NaN."""
+    """Also for infinities, which a weight of 0 would turn into NaN."""
     x = image(2, 3, 5, 7)
     x[0, 0, 2, 3] = torch.inf
     x[1, 1, 4, 6] = -torch.inf
@@ -341,7 +341,7 @@ def test_same_size_is_a_copy(mode: str) -> None:
 
 
 def test_pixels_without_neighbours_are_read_alone() -> None:
-    """align_corners keeps the corners, asymmetric every pixel that it meets."""
+    """align_corners keeps the corners, and asymmetric keeps every pixel whose position it meets exactly."""
     x = image(1, 1, 5, 6)
     corners = upsample_bilinear2d(x, (9, 11), None, "align_corners")
     assert torch.equal(corners[..., ::2, ::2], x)
@@ -354,7 +354,7 @@ def bits(t: Tensor) -> Tensor:
 
 
 def values_of_all_kinds(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Subnormal numbers, both zeros, the largest numbers and infinities beside usual ones."""
+    """Subnormal numbers, both zeros, the largest numbers, infinities and ordinary numbers."""
     info = torch.finfo(dtype)
     smallest = info.tiny * info.eps
     kinds = [
@@ -386,14 +386,14 @@ def test_pixels_that_are_met_exactly_are_copied_bit_by_bit(
         size = x.shape[2:]
         assert torch.equal(bits(upsample_bilinear2d(x, tuple(size), None, mode)), bits(x))
         assert torch.equal(bits(backward(x, size, mode)), bits(x))
-        if mode != "half_pixel":  # which meets no pixel when it doubles the size
+        if mode != "half_pixel":  # half_pixel meets no pixel exactly when it doubles the size
             doubled = [2 * s - (mode == "align_corners") for s in size]
             assert torch.equal(bits(upsample_bilinear2d(x, tuple(doubled), None, mode)[..., ::2, ::2]), bits(x))
 
 
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
 def test_gradients_keep_the_sign_of_zero(format: torch.memory_format) -> None:
-    """A pixel that an output of gradient -0 reads gets -0, a pixel that none reads gets 0."""
+    """A pixel gets -0 if an output with gradient -0 reads it, and 0 if no output reads it."""
     grad = torch.full((2, 3, 2, 5), -0.0).contiguous(memory_format=format)
     expected = torch.zeros(2, 3, 8, 20)
     expected[..., ::4, ::4] = -0.0
@@ -450,7 +450,7 @@ def test_formats_are_kept() -> None:
 
 
 def test_formats_of_models() -> None:
-    """In channels_last throughout: no kernel of a conversion."""
+    """A channels_last model stays in channels_last, without conversions."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), UpsampleBilinear2d(scale_factor=2), nn.Conv2d(8, 2, 3))
     model = model.to(memory_format=CHANNELS_LAST)
     x = image(2, 3, 8, 9).contiguous(memory_format=CHANNELS_LAST)
@@ -582,7 +582,7 @@ def test_errors_of_the_input() -> None:
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_unbacked_channels(layout: torch.memory_format) -> None:
-    """How many channels a mask leaves is not known while compiling."""
+    """The number of channels that a mask selects is not known during compilation."""
 
     class Masked(nn.Module):
         def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -636,7 +636,7 @@ def test_module() -> None:
 
 
 def test_module_refuses_what_the_function_refuses() -> None:
-    """When it is made, not when it is called."""
+    """The constructor raises the error, not the call."""
     sizes, scales = (*NO_SIZES, (1, 2, 3), [1], (2**70, 1)), (*NO_SCALES, (1.0,), 0, (2, -1.5), torch.nan, torch.inf)
     for kwargs in (*({"size": s} for s in sizes), *({"scale_factor": s} for s in scales)):
         with pytest.raises((TypeError, ValueError)) as of_function:
@@ -690,7 +690,7 @@ def test_scripted_forms() -> None:
 
 @pytest.mark.filterwarnings("error::torch.jit.TracerWarning")
 def test_traces_follow_the_sizes() -> None:
-    """Of the input with scales, of another tensor with a size."""
+    """The sizes of the input if scales are given, and of another tensor if a size is given."""
     by_scale = torch.jit.trace(lambda x: upsample_bilinear2d(x, None, (1.5, 2)), image(2, 3, 4, 5))
     by_size = torch.jit.trace(lambda x, y: upsample_bilinear2d(x, y.shape[2:]), (image(2, 3, 4, 5), image(1, 1, 6, 7)))
     module = torch.jit.trace(UpsampleBilinear2d(scale_factor=2.0), image(2, 3, 4, 5))
@@ -725,7 +725,7 @@ class Model(nn.Module):
 
 FORMS = ("scale", "size", "like")
 over_forms = pytest.mark.parametrize("form", FORMS)
-SHAPES = [((5, 4, 6), (9, 10)), ((3, 5, 9), (13, 4)), ((4, 23, 8), (6, 30))]  # N, H, W and the other's H, W
+SHAPES = [((5, 4, 6), (9, 10)), ((3, 5, 9), (13, 4)), ((4, 23, 8), (6, 30))]  # N, H, W, and H, W of the other tensor
 
 
 def inputs(shape: Any, format: torch.memory_format = torch.contiguous_format) -> tuple[Tensor, Tensor]:
@@ -758,7 +758,7 @@ def test_one_graph_for_all_heights_and_widths(form: str, format: torch.memory_fo
 @over_forms
 def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_format, strict: bool) -> None:
     model = Model(form, "half_pixel")
-    # 3 * 0.75 gives 2; a width of 1 in the output is a case of its own, as in torch's interpolate.
+    # 3 * 0.75 gives 2; an output width of 1 is a special case, as in torch's interpolate.
     n, h, w, other_h, other_w = (Dim(name, min=3, max=4096) for name in ("n", "h", "w", "other_h", "other_w"))
     shapes = {"x": {0: n, 2: h, 3: w}, "y": {0: n, 2: other_h, 3: other_w}}
     program = export(model, inputs(SHAPES[0], format), dynamic_shapes=shapes, strict=strict)
@@ -778,7 +778,7 @@ def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("form", ["scale", "like"])
 def test_export_with_heights_of_any_size(form: str, strict: bool) -> None:
-    """The check that a number of rows fits into 64 bits puts no bound on the dims."""
+    """The check that the number of rows fits into 64 bits does not bound the dims."""
     h, other_h = Dim("h", min=3), Dim("other_h", min=3)
     shapes = {"x": {2: h}, "y": {2: other_h}}
     program = export(Model(form, "half_pixel"), inputs(SHAPES[0]), dynamic_shapes=shapes, strict=strict)
@@ -798,7 +798,7 @@ def test_compiled_sizes_of_other_types() -> None:
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
 def test_sizes_that_the_data_decide(format: torch.memory_format) -> None:
-    """Unbacked: the output's size comes out of a tensor, and so does the number of images."""
+    """Unbacked sizes: the output's size and the number of images depend on the data of tensors."""
 
     def f(x: Tensor, mask: Tensor, size: Tensor) -> Tensor:
         h, w = size.tolist()
@@ -818,7 +818,7 @@ def test_refused_sizes_while_exporting() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
-    """A pixel's gradient from 4096 outputs of 1 each, which 16 bits cannot count one by one."""
+    """The gradient of a pixel is a sum of 4096 ones, which 16 bits cannot add one by one."""
     grad = backward(torch.ones(1, 1, 64, 64, dtype=dtype), [1, 1])
     assert grad.item() == 4096
     x = image(2, 3, 9, 9, dtype=dtype)
@@ -828,17 +828,17 @@ def test_sums_of_16_bits_are_taken_in_float32(dtype: torch.dtype) -> None:
 
 
 def test_memory_follows_sizes_where_one_pixel_has_all_readers() -> None:
-    """Each pixel with places for as many outputs as that one would be 29 GB here."""
+    """If every pixel had space for as many outputs as that one, this would take 29 GB."""
     pixels = 60_000
     grad = backward(torch.ones(1, 1, 1, pixels + 1), [1, pixels], "half_pixel", None, float(pixels))
     positions = ((torch.arange(pixels + 1, dtype=torch.float64) + 0.5) / pixels - 0.5).clamp(min=0)
     expected = torch.zeros(pixels, dtype=torch.float64)
-    expected[0], expected[1] = (1 - positions).sum(), positions.sum()  # none is beyond pixel 1
+    expected[0], expected[1] = (1 - positions).sum(), positions.sum()  # no position is beyond pixel 1
     assert_close(grad.flatten(), expected.float(), rtol=1e-5, atol=0)
 
 
 def test_compiled_scales_that_vary(fresh_compiler: None) -> None:
-    """Scales are symbols then, as sizes are: nothing may be decided by those of the first call."""
+    """Scales are then symbols, like sizes, so nothing may depend on those of the first call."""
     compiled = torch.compile(
         lambda x, scale: upsample_bilinear2d(x, scale_factor=scale), backend="aot_eager", fullgraph=True, dynamic=True
     )

@@ -1,4 +1,4 @@
-"""What the kernels compute, on every device, in every dtype, from every layout."""
+"""The values that the kernels compute, on every device, in every dtype, from every layout."""
 
 import itertools
 
@@ -44,7 +44,7 @@ def test_strides_change_no_value(entry: OpEntry, name: str, device: str) -> None
     sample = entry.sample(name, torch.float64, device)
     dense = sample.map(lambda t: t.clone(memory_format=torch.contiguous_format))
     pairs = zip(sample.tensors, dense.tensors, strict=True)
-    assert any(a.stride() != b.stride() or a.storage_offset() for a, b in pairs), "the table's layout is a dense one"
+    assert any(a.stride() != b.stride() or a.storage_offset() for a, b in pairs), "the table's layout is dense"
     for strided, contiguous in zip(computed(entry.op(*sample.args)), computed(entry.op(*dense.args)), strict=True):
         assert_close(strided, contiguous, name, rtol=1e-13, atol=1e-14)
 
@@ -81,7 +81,7 @@ def test_empty(entry: OpEntry, device: str) -> None:
 @over_ops()
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 def test_same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
-    """Over runs, and over numbers of threads; ATen's own products differ with the latter."""
+    """In every run, and for any number of threads, except that ATen's matrix products depend on the latter."""
     threads = torch.get_num_threads()
     try:
         for name in entry.names("shape"):
