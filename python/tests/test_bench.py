@@ -1,4 +1,4 @@
-"""benchmarks/bench.py: its statistics, that wrong results are errors, and a run too short to measure anything."""
+"""benchmarks/bench.py: its statistics, errors for wrong results, and a run that is too short to measure anything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_measure_takes_turns() -> None:
     contestants = {name: lambda name=name: called.append(name) for name in "ab"}
     result = timing.measure(contestants, rounds=4, budget=0, sample_seconds=0)
     assert all(len(s.seconds) == len(s.switches) == timing.MINIMUM for s in result.values())
-    # A call that warms up, then the one that counts.
+    # In each turn, the first call warms up and the second one is measured.
     turns = ["".join(called[i : i + 4]) for i in range(len(called) - 4 * timing.MINIMUM, len(called), 4)]
     assert set(turns) <= {"aabb", "bbaa"}
 
@@ -101,7 +101,7 @@ def test_wrong_peer_is_an_error_and_a_failing_one_is_reported() -> None:
     assert any("broken" in line and "FAILED" in line for line in bench.lines(row, 10))
 
 
-# What a worker tells: its first case, one that fails, one that takes the process down, the last one.
+# A worker that reports its first case, one that fails, one that crashes the process, and the last one.
 WORKER = """
 import json, os, sys
 say = lambda what: print(json.dumps(what), flush=True)
@@ -223,7 +223,7 @@ def test_target_counts_by_its_worst_case() -> None:
 MOVED = [
     case
     for case in bench.gpu_cases(tiny=True)
-    if case.op != "lltm_cell"  # there the bytes are those of the pointwise part
+    if case.op != "lltm_cell"  # its bytes are those of the pointwise part
 ]
 
 
@@ -235,13 +235,14 @@ def test_bytes_are_those_of_the_tensors(case: bench.Case) -> None:
     if case.mode == "forward":
         assert case.bytes == (size_of(inputs), out)
     else:
-        read = out if case.op == "upsample_bilinear2d" else out + size_of(inputs)  # it is linear
+        # The backward of upsample_bilinear2d, which is linear, does not read the inputs.
+        read = out if case.op == "upsample_bilinear2d" else out + size_of(inputs)
         assert case.bytes == (read, size_of(inputs))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_stream_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    """The stream moves whole lines, or blocks, and so a little more or less than the operator."""
+    """The stream moves whole lines or blocks, and therefore slightly more or fewer bytes than the operator."""
     bytes_of = (3 * 10**6 + 50, 10**6 + 7)
     contestants = {"cppcuda": bench.Contestant(torch.sin)}
     regime = targets.GPU_TIME if device == "cuda" else "default"
@@ -289,9 +290,9 @@ def test_pictures(tmp_path: Path) -> None:
 
 
 def run_bench(file: Path, *options: str) -> tuple[Any, subprocess.CompletedProcess[str]]:
-    """One round of each case. What it wrote, and what it printed."""
+    """Runs one round of each case. Returns the file that it wrote, and the finished process."""
     command = [sys.executable, str(BENCHMARKS / "bench.py"), "--rounds", "1", "--no-compile", "--json", str(file)]
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # other tests run beside it
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # other tests run at the same time
     done = subprocess.run([*command, *options], check=True, capture_output=True, text=True, env=environment)
     return json.loads(file.read_text()), done
 
@@ -314,7 +315,7 @@ def test_run(tmp_path: Path) -> None:
 
 
 def test_gpu_cases(tmp_path: Path) -> None:
-    """All of what a GPU would run, on the CPU: every result is compared, every stream kernel checked."""
+    """Runs on the CPU all that a GPU would run: every result is compared, and every stream kernel is checked."""
     pytest.importorskip("triton")
     result, done = run_bench(tmp_path / "bench.json", "--tiny")
     assert [row["name"] for row in result["rows"]] == [case.name for case in bench.gpu_cases(tiny=True)]

@@ -1,4 +1,4 @@
-"""scripts/check_ops: which parts of an operator are missing, in plain words."""
+"""scripts/check_ops: says in plain words which parts of an operator are missing."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_the_operators_of_cppcuda_are_complete() -> None:
 
 
 def test_missing_parts() -> None:
-    """The operators of another library have nothing in the folders of cppcuda."""
+    """The folders of cppcuda have no files for the operators of another library."""
     library = os.environ.get("CPPCUDA_SECOND_LIBRARY")
     if not library:
         pytest.skip("CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)")

@@ -1,6 +1,6 @@
-"""Children of a process that has run operators on several threads: what docs/performance.md promises about them.
+"""Child processes of a process that has run operators on several threads behave as docs/performance.md promises.
 
-A forked child that asks for several threads hangs, as with torch's own operators; no test waits for that.
+A forked child that uses several threads hangs, as with torch's own operators; no test waits for that.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ def test_process(method: str, threads: int, tmp_path: Path) -> None:
 
 
 def test_worker_of_data_loader() -> None:
-    """Without a word from the user: torch gives each worker one thread."""
+    """This needs no setting, because torch gives each worker one thread."""
     run_parent("data_loader")

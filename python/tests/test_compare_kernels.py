@@ -1,4 +1,4 @@
-"""scripts/compare_kernels.py: what it takes for the same code, and what for another."""
+"""scripts/compare_kernels.py: what counts as the same code, and what counts as different code."""
 
 import shutil
 import subprocess
@@ -55,7 +55,7 @@ def test_a_function_that_stands_twice_counts_twice() -> None:
 
 
 def test_what_cannot_be_read_is_no_difference(tmp_path: Path) -> None:
-    """Exit status 2, where 1 says that code differs."""
+    """The exit status is 2; a status of 1 would mean that code differs."""
     command = [sys.executable, str(SCRIPTS / "compare_kernels.py"), str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: ")

@@ -1,4 +1,4 @@
-"""cppcuda.config() and python -m cppcuda: what they say about the library is so."""
+"""cppcuda.config() and python -m cppcuda give correct information about the library."""
 
 import dataclasses
 import os
@@ -26,7 +26,7 @@ Printed = Callable[..., str]
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Printed:
-    """What `python -m cppcuda` prints, in this process: a new one takes seconds to import torch."""
+    """Returns what `python -m cppcuda` prints. Runs in this process: a new one takes seconds to import torch."""
 
     def run(*options: str) -> str:
         monkeypatch.setattr(sys, "argv", ["cppcuda", *options])
@@ -60,7 +60,7 @@ def test_paths() -> None:
 
 
 def test_cuda_architectures() -> None:
-    """Those that are in the library."""
+    """The architectures are those for which the library has code."""
     config = cppcuda.config()
     if config.cuda_version is None:
         assert config.cuda_architectures == ()
@@ -91,7 +91,7 @@ def test_names_of_architectures(cmake: str, names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_cpu_instruction_sets(capability: str) -> None:
-    """ATEN_CPU_CAPABILITY chooses among those that the processor has."""
+    """ATEN_CPU_CAPABILITY selects one of the instruction sets that the processor has."""
     built, in_use, of_torch = run_python(
         "import cppcuda, torch; config = cppcuda.config(); print(*config.cpu_instruction_sets, sep=',');"
         "print(config.cpu_instruction_set); print(torch.backends.cpu.get_cpu_capability())",
@@ -137,12 +137,12 @@ def test_help(printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_program_that_names_no_symbol_of_the_library(printed: Printed, tmp_path: Path) -> None:
-    """It still gets the operators, from a linker that drops what is not used, as those of some distributions do."""
+    """It still gets the operators, even if the linker drops unused libraries, as on some distributions."""
     source = ROOT / "cpp_tests/consumer/links_only.cpp"
     options = ["-Wl,--as-needed", *shlex.split(printed("--cflags", "--libs"))]
     build = ["g++", "-Wall", "-Wextra", "-Werror", str(source), *options, "-o", "app"]
     subprocess.run(build, check=True, cwd=tmp_path)
-    # With nothing of the shell's settings, such as LD_LIBRARY_PATH.
+    # Without settings of the shell such as LD_LIBRARY_PATH.
     subprocess.run([tmp_path / "app"], check=True, env={})
     plain = subprocess.run(["readelf", "-d", tmp_path / "app"], check=True, capture_output=True, text=True).stdout
     assert "libcppcuda.so" in plain and "libpython" not in plain

@@ -1,4 +1,4 @@
-"""What CMake decides about torch and CUDA, and that it says why. Configures only; nothing is built."""
+"""What CMake decides about torch and CUDA, and the reasons that it prints. Only configures; nothing is built."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def nvcc_of_this_torch() -> str:
 @dataclass
 class Configured:
     succeeded: bool
-    text: str  # in one line: CMake breaks the lines of its errors
+    text: str  # in one line, because CMake wraps its errors
 
     @property
     def cuda(self) -> str:
-        """The line that says what was chosen and why."""
+        """The line that says what CMake chose and why."""
         assert self.succeeded, self.text
         (line,) = re.findall(r"-- cppcuda: CUDA (\w+ \(.*?\)) --", self.text)
         return line
@@ -68,7 +68,7 @@ class Configured:
 
 @dataclass
 class Configure:
-    """cmake on a source tree, in an environment in which no CUDA toolkit and no GPU shows but those that are named."""
+    """Runs cmake on a source tree, in an environment with only the CUDA toolkit and GPUs that the test names."""
 
     folder: Path
     source: Path = ROOT
@@ -91,9 +91,9 @@ class Configure:
         environment.update(variables, PATH=os.pathsep.join(folders))
         command = [tool("cmake"), "-S", str(self.source), "-B", str(self.build), "-G", "Ninja"]
         command += [f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DCPPCUDA_TORCH_DIR={torch_dir}"]
-        # Found by a search of fixed folders otherwise; NOTFOUND would search again.
+        # Otherwise CMake would search for it in fixed folders; with NOTFOUND, it would search again.
         command += ["-DCPPCUDA_SYSTEM_NVCC=/nonexistent/nvcc"]
-        # That nvcc works takes CMake seconds to find out: one test lets it.
+        # CMake takes seconds to check that nvcc works; only one test lets it do so.
         command += ["-DCMAKE_CUDA_COMPILER_FORCED=ON", *options]
         run = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -108,7 +108,7 @@ def configure(tmp_path: Path) -> Configure:
 
 
 def look_alike(site: Path, version: str, cuda: str | None, *, with_cuda_libraries: bool) -> Path:
-    """A folder as pip makes one, without nvcc."""
+    """A folder like one that pip installs, without nvcc."""
     folder = site / "torch"
     (folder / "lib").mkdir(parents=True)
     (folder / "include").symlink_to(TORCH / "include")
@@ -131,7 +131,7 @@ def cuda_torch(tmp_path: Path) -> Path:
 
 
 def fake_nvidia_smi(folder: Path, gpus: str) -> Path:
-    """The folder of a program that answers with the compute capabilities `gpus`, and fails if there are none."""
+    """The folder of a program that prints the compute capabilities `gpus`, or fails if there are none."""
     program = folder / "gpus" / "nvidia-smi"
     program.parent.mkdir(exist_ok=True)
     program.write_text("#!/bin/sh\n" + (f"printf '%s\\n' {gpus}\n" if gpus else "echo 'No devices found'; exit 6\n"))
@@ -140,7 +140,7 @@ def fake_nvidia_smi(folder: Path, gpus: str) -> Path:
 
 
 def fake_nvcc(folder: Path, release: str, architectures: str = "", *, with_runtime: bool = False) -> Path:
-    """A program that answers `nvcc --version`, and `nvcc --list-gpu-arch` with the architectures."""
+    """A program that supports `nvcc --version`, and `nvcc --list-gpu-arch` with these architectures."""
     nvcc = folder / f"fake-{release}" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     version = f"Cuda compilation tools, release {release}, V{release}.99"
@@ -172,7 +172,7 @@ def test_cuda_torch_without_toolkit(configure: Configure, cuda_torch: Path) -> N
 
 def test_cpu_torch_with_toolkit(configure: Configure, cpu_torch: Path, tmp_path: Path) -> None:
     assert configure(cpu_torch, CUDACXX=str(fake_nvcc(tmp_path, "13.1"))).cuda == CPU_TORCH
-    # One build serves CPU builds and CUDA builds of torch, so either may be there where it is made.
+    # One build of cppcuda works with CPU builds and CUDA builds of torch, so it can be made with either.
     nvcc = nvcc_of_this_torch()
     on = configure(cpu_torch, "-DCPPCUDA_WITH_CUDA=ON", CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST="9.0").cuda
     assert re.fullmatch(rf"on \(nvcc {MAJOR}\.\d+: {re.escape(nvcc)}; architectures 90-real\)", on)
@@ -235,7 +235,7 @@ def test_architectures_of_a_release(configure: Configure) -> None:
 
 def test_architectures_of_a_release_that_nvcc_knows(configure: Configure, cuda_torch: Path, tmp_path: Path) -> None:
     nvcc = fake_nvcc(tmp_path, "13.1", "75 80 86 87 90 100", with_runtime=True)
-    # It compiles nothing, so the rest fails.
+    # The fake nvcc compiles nothing, so the rest of the configuration fails.
     assert "; architectures 75-real;80-real;86-real;90-real;100)" in configure(cuda_torch, CUDACXX=str(nvcc)).error
 
 
@@ -243,9 +243,9 @@ def test_architectures_of_the_first_time_stay(configure: Configure) -> None:
     nvcc, named = nvcc_of_this_torch(), "7.5;9.0a;12.0+PTX"
     on = configure(TORCH, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST=named).cuda
     assert on.endswith("; architectures 75-real;90a-real;120)")
-    # As ninja does where a CMakeLists.txt changed, in a shell without the variable.
+    # As if ninja ran CMake again after a change of a CMakeLists.txt, in a shell without the variable.
     assert configure(TORCH, again=True).cuda == on
-    # A wheel is for what is asked for now.
+    # A wheel is built for the current settings.
     assert configure(TORCH, "-DSKBUILD=2", again=True).cuda.endswith(f"; architectures {RELEASE_ARCHITECTURES})")
 
 
@@ -271,7 +271,7 @@ def test_libtorch_archive(configure: Configure, cpu_torch: Path) -> None:
 
 @pytest.mark.parametrize("options", [(), ("-DCPPCUDA_BUILD_TESTS=ON",)], ids=["library", "tests"])
 def test_torch_of_the_interpreter(configure: Configure, options: Sequence[str]) -> None:
-    # An empty folder is no folder: the interpreter is asked.
+    # An empty setting counts as none, so CMake asks the interpreter.
     run = configure(Path(), "-DCPPCUDA_TORCH_DIR=", f"-DPython3_EXECUTABLE={sys.executable}", *options)
     assert run.succeeded and f"torch {torch.__version__} in {TORCH}" in run.text
 
@@ -292,12 +292,12 @@ def test_no_torch_in_an_isolated_build(configure: Configure, tmp_path: Path) -> 
         error = configure(tmp_path, "-DSKBUILD=2", path=path).error
         assert "cppcuda: the build is isolated" in error and "no torch found" not in error
         assert " pip install scikit-build-core cmake ninja && pip install --no-build-isolation . " in error
-    # The same without isolation, and where there is no wheel to build.
+    # Without isolation, or without a wheel to build, the usual error appears.
     assert "cppcuda: no torch found (looked in" in configure(tmp_path, "-DSKBUILD=2").error
     assert "cppcuda: no torch found (looked in" in configure(tmp_path, path=pip).error
 
 
-# ---------------------------------------------------------------- as a part of another project
+# ---------------------------------------------------------------- as part of another project
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def ninja(folder: Path, *arguments: str) -> str:
 
 
 def optimised(folder: Path) -> set[tuple[bool, bool]]:
-    """For each compiled file, whether it is one of cppcuda and whether it is optimised."""
+    """The pairs (is a file of cppcuda, is optimised) over all compiled files."""
     commands = json.loads((folder / "compile_commands.json").read_text())
     assert len(commands) > 30
     flags = [(not c["file"].endswith("/main.cpp"), c["command"].split()) for c in commands]
@@ -358,13 +358,13 @@ def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> Non
     nvcc = nvcc_of_this_torch()
     file = part.source / "CMakeLists.txt"
     text = file.read_text()
-    # Enabled after cppcuda did, and before.
+    # The project enables CUDA after cppcuda does, then before.
     file.write_text(text + 'file(WRITE app.cu "")\nenable_language(CUDA)\nadd_library(kernels app.cu)\n')
     assert part(TORCH, CUDACXX=nvcc, gpus="9.0").cuda.endswith("; architectures 90-real)")
     file.write_text(text.replace("LANGUAGES CXX", "LANGUAGES CXX CUDA"))
     named = f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_ARCHITECTURES=86"
     assert part(TORCH, *named, gpus="9.0").cuda.endswith("; architectures 86)")
-    # This nvcc belongs to another CUDA version than torch, and cppcuda then has no other one.
+    # This nvcc belongs to a different CUDA version from torch's, and cppcuda then has no other nvcc.
     other = look_alike(tmp_path / "other", f"{RELEASE}+cu991", "99.1", with_cuda_libraries=True)
     off = part(other, *named, CUDACXX=str(fake_nvcc(tmp_path, "99.1"))).cuda
     assert off.startswith(
@@ -376,15 +376,15 @@ def test_part_of_a_project_that_has_cuda(part: Configure, tmp_path: Path) -> Non
 
 
 def test_cuda_files_are_compiled_first(configure: Configure) -> None:
-    # They take longest: as the last ones they would leave most processors without work.
+    # They take longest, so if they came last, most processors would be idle at the end.
     assert configure(TORCH, CUDACXX=nvcc_of_this_torch(), TORCH_CUDA_ARCH_LIST="9.0").succeeded
-    # Where nothing else decides, ninja goes by the order of its file.
+    # If nothing else decides, ninja follows the order of its file.
     text = (configure.build / "build.ninja").read_text()
     languages = re.findall(r"^build \S+\.o: (CUDA|CXX)_COMPILER", text, re.MULTILINE)
     count = len(list(ROOT.glob("src/**/*.cu")))
     assert languages[:count] == ["CUDA"] * count and set(languages[count:]) == {"CXX"}
 
-    # Without CUDA almost all of the rest is the same, and need not be compiled again.
+    # Without CUDA, almost all other commands are the same, so those files need not be compiled again.
     def commands() -> set[str]:
         found = json.loads((configure.build / "compile_commands.json").read_text())
         return {c["command"] for c in found if not c["file"].endswith((".cu", "/define.cpp", "/kernel_table.cpp"))}

@@ -1,4 +1,4 @@
-"""scripts/count_instructions.py: what it reads, and what it decides."""
+"""scripts/count_instructions.py: how it parses its input, and what it decides."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_verdict(
     assert printed.out.splitlines()[-1] == says
     assert f"{instructions / 64:.2f}" in printed.out
 
-    # Recorded bounds hold, and leave those of other compilers alone.
+    # Recorded bounds hold, and the bounds of other compilers stay unchanged.
     assert counts.main(["program", "--bounds", str(bounds), "--record"]) == 0
     recorded = json.loads(bounds.read_text())
     assert set(recorded) == {"GCC 12 avx2 Release", compiler}

@@ -1,4 +1,4 @@
-"""Wrong declarations of operators do not compile, and the compiler's error says in words what is wrong."""
+"""Wrong declarations of operators do not compile, and the compiler's error says in plain words what is wrong."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.any_torch
 
 
 def compile_errors(declaration: str, uses: str = "") -> str:
-    """What the compiler says. The headers that read declarations include nothing of torch."""
+    """The errors of the compiler. The headers that parse declarations include nothing from torch."""
     program = PROGRAM.format(declaration=declaration, uses=uses)
     command = ["c++", "-std=c++20", "-fsyntax-only", "-fmessage-length=0", f"-I{INCLUDE}", "-x", "c++", "-"]
     done = subprocess.run(command, input=program, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""scripts/kernel_report.py, on pieces of what cuobjdump prints, and once on the built library."""
+"""scripts/kernel_report.py, with excerpts of cuobjdump's output, and once with the built library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_torch
 
 
 def code_of(text: str) -> list:
-    """From lines of `[@guard] opcode operands`, at the addresses that a listing would give them."""
+    """Instructions from lines of `[@guard] opcode operands`, with the addresses that a listing would have."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return [report.parse_instruction(f"        /*{16 * i:04x}*/   {line} ;  /* 0x0 */") for i, line in enumerate(lines)]
 
@@ -150,7 +150,7 @@ def ahead(text: str) -> list[int]:
 
 
 def test_eight_loads_of_which_three_are_in_flight() -> None:
-    """lltm_cell's backward in bfloat16, without what lay between."""
+    """From the backward of lltm_cell in bfloat16, without the instructions in between."""
     text = """
         LDG.E.128 R40, desc[UR8][R40.64]
         IADD3.X R33, R37, UR52, RZ, P0, !PT
@@ -194,7 +194,7 @@ def test_loaded_addresses() -> None:
 
 
 def test_ways_around_a_jump_forward() -> None:
-    """The slow way calls a division, which ends what is in flight; the other way does not."""
+    """The slow path calls a division, after which no load is in flight; the other path does not."""
     text = """
         LDG.E.64 R4, desc[UR4][R2.64]
         @!P0 BRA 0x40
@@ -248,7 +248,7 @@ def test_packs_need_16_byte_accesses() -> None:
 
 
 def test_pack_in_pieces() -> None:
-    """trilinear's backward: one of eight packs of float16 was stored so."""
+    """From the backward of trilinear, which stored one of eight packs of float16 in this way."""
     text = """
         LDG.E.128 R12, desc[UR8][R12.64]
         STG.E desc[UR8][R16.64], R43
@@ -265,7 +265,7 @@ def test_pack_in_pieces() -> None:
 
 
 def test_three_numbers_are_no_pack() -> None:
-    """The gradient of a point, of float32 and of float64; a next point through the same register is another one."""
+    """The gradient of a point, in float32 and in float64. The next point, through the same register, is separate."""
     for width, size in (("", 4), (".64", 8)):
         stores = "\n".join(f"STG.E{width} desc[UR8][R16.64+{i * size:#x}], R4" for i in range(3))
         text = f"LDG.E.128 R12, desc[UR8][R12.64]\n{stores}\nIADD3 R16, P0, R16, R2, RZ\n{stores}"
@@ -283,7 +283,7 @@ def test_three_numbers_are_no_pack() -> None:
         ("sm_90", 72, 0, 256, 24),
         ("sm_90", 90, 0, 256, 16),
         ("sm_90", 255, 0, 256, 8),
-        ("sm_90", 16, 0, 32, 32),  # no more blocks than 32
+        ("sm_90", 16, 0, 32, 32),  # at most 32 blocks
         ("sm_90", 16, 100 * 1024, 256, 16),
         ("sm_80", 16, 100 * 1024, 256, 8),
         ("sm_75", 64, 0, 256, 32),
@@ -327,7 +327,7 @@ def test_built_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     kernels = json.loads(results.read_text())
     assert {k["op"] for k in kernels} >= {"lltm_cell", "quick_gelu", "sigmoid", "trilinear", "upsample_bilinear2d"}
     assert all(k["threads_per_block"] == (128 if "_tile_kernel" in k["name"] else 256) for k in kernels)
-    # The eight corners, read together.
+    # The loads of the eight corners are in flight together.
     (forward,) = (k for k in kernels if k["name"] == "trilinear::forward_kernel<4, float, float>")
     assert forward["loads_ahead"].count(16) == 8
     assert f"{len(kernels)} kernels, 1 architecture" in printed.out

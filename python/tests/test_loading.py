@@ -1,4 +1,4 @@
-"""Loading: the library with and without the package, a second copy, another torch."""
+"""Loading: the library with and without the package, a second copy of it, another version of torch."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ PACKAGE = Path(cppcuda.__file__).parent
 
 
 def copy_of_package(folder: Path, *, torch_version: str | None = None, cuda: str | None = None) -> Path:
-    """The Python files alone, in a folder for sys.path; what they say they were built with may be replaced."""
+    """The Python files alone, in a folder for sys.path. The versions that they were built with can be replaced."""
     package = folder / "cppcuda"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "lib", "include"))
     build = package / "_build.py"
@@ -53,7 +53,7 @@ def test_cmake_prefix_path() -> None:
 
 
 def test_every_op_is_in_the_table() -> None:
-    """An op without an entry would be in no test."""
+    """An op without an entry would not be tested."""
     names = {n.split("::")[1] for n in torch._C._dispatch_get_all_op_names() if n.startswith("cppcuda::")}
     writing = {name for e in OPS for name in e.writing_names}
     names = {n for n in names if n != "_library_path" and not n.startswith("_sharding_rule.")}
@@ -105,7 +105,7 @@ torch.ops.load_library(cppcuda.library_path())
 
 
 def test_second_copy_is_not_loaded(tmp_path: Path) -> None:
-    """It would abort the process: an operator is registered only once."""
+    """It would abort the process, because an operator can be registered only once."""
     for library in PACKAGE.glob("lib/*.so"):
         shutil.copy(library, tmp_path)
     copy = tmp_path / "libcppcuda.so"
@@ -138,7 +138,7 @@ def test_import_with_another_torch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", [".99", ".0+cpu", ".0+cu118"])
 def test_another_build_of_the_same_torch(tmp_path: Path, rest: str) -> None:
-    """The check passes; the copy has no library, which is the next thing that is said."""
+    """The check of versions passes; the copy has no library, which is the next error."""
     major_minor = ".".join(torch.__version__.split(".")[:2])
     package = copy_of_package(tmp_path, torch_version=f"{major_minor}{rest}")
     message = run_python(IMPORT_FAILS, tmp_path).stdout
@@ -166,7 +166,7 @@ def test_public_names() -> None:
     for entry in forward_ops():
         function = getattr(cppcuda.functional, entry.name)
         assert function.__doc__
-        if function is entry.function:  # else it has arguments of its own, which the table turns into the op's
+        if function is entry.function:  # otherwise it has other arguments, and the table converts them to the op's
             out = {"out"} if entry.writing_names else set()
             assert set(function.__annotations__) == {*entry.argument_names, *out, "return"}
     for name in cppcuda.nn.__all__:
@@ -174,7 +174,7 @@ def test_public_names() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
-# ---------------------------------------------------------------- the library of the kernels
+# ---------------------------------------------------------------- the library with the kernels
 
 OTHER_KERNELS = """
 struct Table { const char* headers; };
@@ -228,7 +228,7 @@ except RuntimeError as error:
 
 
 def test_same_kernels_from_another_folder_that_were_loaded_before(tmp_path: Path) -> None:
-    """They are shared: the loader looks at the names of libraries, not at their folders."""
+    """The loaded kernels are used, because the loader compares the names of libraries, not their folders."""
     kernels = Path(shutil.copy(PACKAGE / "lib/libcppcuda_kernels.so", tmp_path))
     code = f"""
 import ctypes

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
-    """CPU only and several files at once, to keep it short; what goes into the wheel is the same."""
+    """Builds for CPU only and several files at once, to save time; the wheel has the same contents."""
     tools = Path(sys.executable).parent
     wheel_command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-q"]
     quickly = {"CPPCUDA_WITH_CUDA": "OFF", "CMAKE_UNITY_BUILD": "ON"}

@@ -1,4 +1,4 @@
-"""The examples of the README and of docs/ run as they stand."""
+"""The examples of the README and of docs/ run without changes."""
 
 import os
 import re
@@ -19,20 +19,20 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize("code", blocks("python"), ids=["call", "export", "operators", "onnx", "dtensor"])
 def test_python(code: str, tmp_path: Path) -> None:
-    # As torchrun --nproc-per-node 1 sets it, with a port that is free.
+    # The variables that torchrun --nproc-per-node 1 sets, with a free port.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     command = [sys.executable, "-W", "ignore", "-c", code]
     subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **alone})
 
 
 def command(program: str) -> str:
-    """The one block of shell commands that starts with this program."""
+    """The only block of shell commands that starts with this program."""
     (found,) = (b for b in blocks("sh") if b.startswith(f"{program} "))
     return found
 
 
 def run(command: str, folder: Path) -> str:
-    """What it prints, with `python` as the interpreter of the tests."""
+    """Runs a command, with `python` as the interpreter of the tests, and returns its output."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-ec", command],
@@ -62,12 +62,12 @@ def test_cpp(cpp_program: Path) -> None:
 
 
 def test_cpp_without_cmake(cpp_program: Path) -> None:
-    assert run(command("g++"), cpp_program) == ""  # the linker has nothing to warn of
+    assert run(command("g++"), cpp_program) == ""  # the linker has no warnings
     assert run("./app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"
 
 
 def test_links_work_elsewhere() -> None:
-    # Package indexes show the file too.
+    # Package indexes also show this file.
     targets = re.findall(r"\]\(([^)]+)\)", README)
     assert [t for t in targets if not t.startswith("https://")] == []
 

@@ -1,4 +1,4 @@
-"""scripts/lib.sh: which CUDA kernels are built, one run at a time, and what a signal ends."""
+"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.any_torch
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts bash code that uses lib.sh, which takes a folder of the test's for the source tree."""
+    """Starts bash code that uses lib.sh with a temporary folder as the source tree."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPTS / "lib.sh", tmp_path / "scripts")
     started: list[subprocess.Popen] = []
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            # Whoever started the tests in the background may have made them, and what they start, ignore SIGINT.
+            # If the tests were started in the background, they and their child processes may ignore SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         started.append(process)
@@ -56,7 +56,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
@@ -101,7 +101,7 @@ def test_which_cuda_kernels(
 
 
 def test_one_run_at_a_time(start: Start, tmp_path: Path) -> None:
-    # The first one calls another script, which is a part of it.
+    # The first one calls another script, which is part of the same run.
     inner = f"source {tmp_path}/scripts/lib.sh; lock_folder; touch inner"
     first = start(f"lock_folder; bash -c '{inner}'; until [ -e go ]; do sleep 0.05; done")
     wait_for((tmp_path / "inner").exists)
@@ -122,7 +122,7 @@ def test_one_run_at_a_time(start: Start, tmp_path: Path) -> None:
 def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: str) -> None:
     build = tmp_path / "build/test"
     build.mkdir(parents=True)
-    # Not a shell that starts sleep: dash loses a signal that arrives between its vfork and its exec.
+    # Not a shell that starts sleep, because dash loses a signal that arrives between its vfork and its exec.
     (build / "compiler.py").write_text(
         "import os, pathlib, time\npathlib.Path('compiler.pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n"
     )
@@ -134,7 +134,7 @@ def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: st
     wait_for(lambda: pid.exists() and pid.read_text())
     compiler = Path("/proc", pid.read_text().strip())
     assert compiler.exists()
-    # Ctrl-C goes to all processes of the terminal, a signal of another program to the script only.
+    # Ctrl-C reaches all processes of the terminal; a signal from another program reaches only the script.
     if interrupt == "terminal":
         os.killpg(process.pid, signal.SIGINT)
     else:
