@@ -65,7 +65,7 @@ def test_dtypes(entry: OpEntry, device: str, cast: torch.dtype) -> None:
 @pytest.mark.capability("autocast")
 @over_autocast
 @over_ops(forward_ops())
-def test_layers_of_any_dtype_fit(entry: OpEntry, cast: torch.dtype) -> None:
+def test_ops_accept_what_autocast_produces(entry: OpEntry, cast: torch.dtype) -> None:
     """The ops accept what autocast itself produces: each tensor is in float32 or in the autocast dtype."""
     for sample in inputs_in_any_dtypes(entry, "cpu"):
         if all(t.dtype in (torch.float32, cast) for t in sample.tensors):

@@ -48,13 +48,13 @@ def test_other_code_is_found(tmp_path: Path) -> None:
     assert len(gone) == len(added) == 1 and "total" in gone[0]
 
 
-def test_a_function_that_stands_twice_counts_twice() -> None:
+def test_duplicate_functions_count_twice() -> None:
     before, after = {"a": ["ret"], "b": ["ret"]}, {"c": ["ret"]}
     assert differences(before, after) == (["b"], [])
     assert differences(after, before) == ([], ["b"])
 
 
-def test_what_cannot_be_read_is_no_difference(tmp_path: Path) -> None:
+def test_unreadable_files_are_not_a_difference(tmp_path: Path) -> None:
     """The exit status is 2; a status of 1 would mean that code differs."""
     command = [sys.executable, str(SCRIPTS / "compare_kernels.py"), str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)

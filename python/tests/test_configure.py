@@ -250,7 +250,7 @@ def test_architectures_of_the_first_time_stay(configure: Configure) -> None:
 
 
 @pytest.mark.parametrize("entry", ["Ampere", "80", "9.0+ptx"])
-def test_architectures_that_are_none(configure: Configure, cuda_torch: Path, tmp_path: Path, entry: str) -> None:
+def test_invalid_architectures(configure: Configure, cuda_torch: Path, tmp_path: Path, entry: str) -> None:
     nvcc = str(fake_nvcc(tmp_path, "13.1"))
     error = configure(cuda_torch, CUDACXX=nvcc, TORCH_CUDA_ARCH_LIST=f"8.0 {entry}").error
     assert f"TORCH_CUDA_ARCH_LIST must hold entries such as 8.0 or 9.0+PTX, got '{entry}'" in error

@@ -214,7 +214,7 @@ def test_batches_that_share_memory(poisoned: None, shared: str, features: int) -
     check((feats, points, grad))
 
 
-def test_batches_that_lie_apart(poisoned: None) -> None:
+def test_batches_with_gaps(poisoned: None) -> None:
     feats, points, grad = make((9, 7), 8)
     check((feats[::2], points[::2], grad[::2]))
     check((feats[:, ::2], points[:, ::2], grad[:, ::2]))

@@ -38,7 +38,7 @@ def error_of(call, *args, **kwargs) -> str:
     return str(error.value).splitlines()[0]
 
 
-def test_the_table_has_them() -> None:
+def test_the_table_has_elementwise_ops() -> None:
     assert {e.name for e in ENTRIES} >= {"sigmoid", "quick_gelu"}
 
 
@@ -170,7 +170,7 @@ def test_ends_of_the_range(entry: OpEntry, dtype: torch.dtype, device: str) -> N
 
 
 @over_dtypes
-def test_sigmoid_is_torchs_at_its_ends(dtype: torch.dtype) -> None:
+def test_sigmoid_equals_torch_at_its_ends(dtype: torch.dtype) -> None:
     x = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e4, -1e4, 0.0, -0.0], dtype=dtype)
     torch.testing.assert_close(cppcuda.functional.sigmoid(x), x.sigmoid(), rtol=0, atol=0, equal_nan=True)
 

@@ -80,7 +80,7 @@ def replacements(entry: OpEntry, convert: Callable[[Tensor], Tensor]) -> list[tu
 
 @over_ops()
 @pytest.mark.parametrize("kind", CONVERSIONS)
-def test_tensor_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> None:
+def test_one_tensor_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
     convert, message = CONVERSIONS[kind]
     for argument, args in replacements(entry, convert):
         with pytest.raises(RuntimeError) as error:
@@ -90,7 +90,7 @@ def test_tensor_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> None:
 
 @over_ops()
 @pytest.mark.parametrize("kind", CONVERSIONS)
-def test_all_tensors_of_a_kind_that_is_not_taken(entry: OpEntry, kind: str) -> None:
+def test_all_tensors_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
     convert, message = CONVERSIONS[kind]
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     with pytest.raises(RuntimeError) as error:
@@ -126,7 +126,7 @@ NO_TENSORS = ([1, 2], 1.5, "1", None, np.ones(3))
 
 
 @over_ops(forward_ops())
-def test_what_is_no_tensor(entry: OpEntry) -> None:
+def test_arguments_that_are_not_tensors(entry: OpEntry) -> None:
     """The functions report it in one line, whereas the dispatcher would list every overload."""
     sample = entry.sample(entry.names("basic")[0])
     tensors = [i for i, arg in enumerate(sample.args) if isinstance(arg, Tensor)]
@@ -141,7 +141,7 @@ def test_what_is_no_tensor(entry: OpEntry) -> None:
 
 
 @over_ops([entry for entry in forward_ops() if entry.writing_names])
-def test_what_is_no_tensor_is_not_written_to(entry: OpEntry) -> None:
+def test_destinations_that_are_not_tensors(entry: OpEntry) -> None:
     function, in_place = entry.function, getattr(cppcuda.functional, f"{entry.name}_")
     for other in NO_TENSORS:
         came = type(other).__name__
@@ -155,7 +155,7 @@ def test_what_is_no_tensor_is_not_written_to(entry: OpEntry) -> None:
 
 
 @over_ops(forward_ops())
-def test_what_stands_for_a_tensor(entry: OpEntry) -> None:
+def test_proxies_are_accepted(entry: OpEntry) -> None:
     """The functions accept the proxies of torch.fx, which are not tensors."""
     sample = entry.sample(entry.names("basic")[0])
     graph = torch.fx.Graph()

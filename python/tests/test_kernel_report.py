@@ -180,12 +180,12 @@ def test_a_16_byte_load_writes_four_registers(use: str) -> None:
 @pytest.mark.parametrize(
     "other", ["FADD R0, R3, 1", "FADD R8, R8, 1", "IADD3 R2, R0, UR5, RZ", "LDC.64 R2, c[0x0][0x4]"]
 )
-def test_other_registers_are_no_use(other: str) -> None:
+def test_other_registers_are_not_a_use(other: str) -> None:
     assert ahead(f"LDG.E.128 R4, desc[UR4][R2.64]\n{other}\nLDG.E.128 R12, desc[UR4][R2.64]") == [16, 16]
 
 
 @pytest.mark.parametrize("use", ["DADD R0, R2, R2", "STG.E.128 desc[UR4][R8.64], R0", "IMAD.WIDE.U32 R8, R9, 0x10, R2"])
-def test_registers_that_are_not_named(use: str) -> None:
+def test_implicit_registers(use: str) -> None:
     assert ahead(f"LDG.E R3, desc[UR4][R20.64]\n{use}\nLDG.E R16, desc[UR4][R20.64]") == [4]
 
 
@@ -264,7 +264,7 @@ def test_pack_in_pieces() -> None:
     assert not kernel_of(SCALARS, text).problems
 
 
-def test_three_numbers_are_no_pack() -> None:
+def test_three_numbers_are_not_a_pack() -> None:
     """The gradient of a point, in float32 and in float64. The next point, through the same register, is separate."""
     for width, size in (("", 4), (".64", 8)):
         stores = "\n".join(f"STG.E{width} desc[UR8][R16.64+{i * size:#x}], R4" for i in range(3))
@@ -307,7 +307,7 @@ def test_bytes_in_flight() -> None:
 # ---------------------------------------------------------------- as a whole
 
 
-def test_what_cannot_be_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert report.main([str(tmp_path / "none.so")]) == 2
     assert "no such library" in capfd.readouterr().err
 

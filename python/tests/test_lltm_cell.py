@@ -327,7 +327,7 @@ def test_flops_are_those_of_plain_torch(wanted: Iterable[int], group: tuple[int,
     assert count(lltm_cell) == count(lltm_cell_reference) > 0
 
 
-def test_states_that_are_none() -> None:
+def test_invalid_states() -> None:
     cell, x, h = LLTMCell(3, 4), torch.randn(2, 3), torch.zeros(2, 4)
     for state, name in ((h, "Tensor"), (torch.stack([h, h]), "Tensor"), ((h, h, h), "tuple")):
         with pytest.raises(TypeError, match=rf"^LLTMCell: state must be \(hx, cx\), got {name}"):

@@ -146,7 +146,7 @@ def test_another_build_of_the_same_torch(tmp_path: Path, rest: str) -> None:
     assert "pip install" in message
 
 
-def test_import_is_all_it_takes_from_any_folder(tmp_path: Path) -> None:
+def test_import_from_any_folder(tmp_path: Path) -> None:
     done = run_python("import cppcuda; print(cppcuda.library_path())", cwd=tmp_path)
     assert Path(done.stdout.strip()).samefile(cppcuda.library_path())
 

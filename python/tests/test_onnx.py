@@ -101,7 +101,7 @@ def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> 
     ],
     ids=str,
 )
-def test_sizes_are_those_that_were_asked_for(
+def test_sizes_are_the_requested_ones(
     mode: str, args: tuple[tuple[int, int], list[int], float | None, float | None]
 ) -> None:
     (height, width), size, *scales = args

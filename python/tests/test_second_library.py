@@ -372,7 +372,7 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_elementwise_gradients_that_nobody_needs() -> None:
+def test_unneeded_elementwise_gradients_are_not_computed() -> None:
     """Each gradient is a separate call, so one that is not requested is not computed."""
     x, gate = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
     for inputs, called in (((x,), {"x"}), ((gate,), {"gate"}), ((x, gate), {"x", "gate"})):

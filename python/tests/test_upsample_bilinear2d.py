@@ -283,7 +283,7 @@ def test_large_coordinates(mode: str) -> None:
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
 @over_modes
-def test_scales_that_lead_anywhere(mode: str, scale: float) -> None:
+def test_extreme_scales(mode: str, scale: float) -> None:
     for dtype in (torch.float32, torch.float64):
         x = image(1, 2, 4, 6, dtype=dtype)
         out = forward(x, [5, 7], mode, scale, scale)
@@ -797,7 +797,7 @@ def test_compiled_sizes_of_other_types() -> None:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
-def test_sizes_that_the_data_decide(format: torch.memory_format) -> None:
+def test_data_dependent_sizes(format: torch.memory_format) -> None:
     """Unbacked sizes: the output's size and the number of images depend on the data of tensors."""
 
     def f(x: Tensor, mask: Tensor, size: Tensor) -> Tensor:
@@ -811,7 +811,7 @@ def test_sizes_that_the_data_decide(format: torch.memory_format) -> None:
             assert_close(compiled(*args), f(*args))
 
 
-def test_refused_sizes_while_exporting() -> None:
+def test_export_rejects_an_unknown_mode() -> None:
     with pytest.raises(Exception, match="coordinate_transformation_mode must be"):
         export(Model("size", "cubic"), inputs(SHAPES[0]))
 
