@@ -92,14 +92,20 @@ def here() -> dict[str, list[Tensor]]:
     return dict(results())
 
 
-@pytest.mark.parametrize("name", ["CPPCUDA_STREAM_BYTES", "CPPCUDA_HUGE_PAGES"])
-@pytest.mark.parametrize("value", ["32M", "yes", " 1", "1.5", "-1", "99999999999999999999"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("CPPCUDA_STREAM_BYTES", value) for value in ("32M", "yes", " 1", "1.5", "-1", "99999999999999999999")),
+        ("CPPCUDA_HUGE_PAGES", "yes"),
+    ],
+)
 def test_invalid_environment_variables(name: str, value: str) -> None:
     code = "import torch, cppcuda; cppcuda.functional.sigmoid(torch.zeros(1 << 24))"
     process = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, name: value}, timeout=300, capture_output=True, text=True
     )
     assert f"cppcuda: the environment variable {name} must be a non-negative integer, got '{value}'" in process.stderr
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize(

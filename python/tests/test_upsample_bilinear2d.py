@@ -450,12 +450,16 @@ def test_formats_are_kept() -> None:
 
 
 def test_formats_of_models() -> None:
-    """A channels_last model stays in channels_last, without conversions."""
+    """Every module of a channels_last model returns channels_last."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3), UpsampleBilinear2d(scale_factor=2), nn.Conv2d(8, 2, 3))
     model = model.to(memory_format=CHANNELS_LAST)
     x = image(2, 3, 8, 9).contiguous(memory_format=CHANNELS_LAST)
-    out = model(x)
-    assert out.is_contiguous(memory_format=CHANNELS_LAST) and out.shape == (2, 2, 10, 12)
+    outputs = [x]
+    for module in model:
+        outputs.append(module(outputs[-1]))
+        assert outputs[-1].is_contiguous(memory_format=CHANNELS_LAST)
+    out = outputs[-1]
+    assert out.shape == (2, 2, 10, 12)
     assert_close(out, copy.deepcopy(model).to(memory_format=torch.contiguous_format)(x.contiguous()))
 
 
