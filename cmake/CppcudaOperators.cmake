@@ -1,6 +1,6 @@
 # cppcuda_add_operators: makes a library of operators from a folder of sources.
 #
-#   cppcuda_add_operators(<name> [SOURCES <folder>] [HEADERS <folder>])
+#   cppcuda_add_operators(<name> [SOURCES <folder>] [HEADERS <folder>] [EXPORT <export set>])
 #
 # The folder SOURCES (default: src) has these files, of which a library needs some:
 #
@@ -9,7 +9,8 @@
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp              their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu                      CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #
-# HEADERS (default: none) is the folder of the public headers. The function makes two shared libraries:
+# HEADERS (default: none) is the folder of the public headers. With EXPORT, the libraries are installed into lib, as targets
+# of that export set, and the headers into include. The function makes two shared libraries:
 #
 #   <name>            what talks to torch; it needs libc10, libtorch_cpu and <name>_kernels
 #   <name>_kernels    all kernels; it needs nothing of torch, and exports the function <name>_kernels_v1
@@ -128,7 +129,7 @@ function(_cppcuda_add_kit)
 endfunction()
 
 function(cppcuda_add_operators name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCES;HEADERS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCES;HEADERS;EXPORT" "")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -204,6 +205,13 @@ function(cppcuda_add_operators name)
   endif()
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}" CPPCUDA_CPU_OBJECTS "${cpu_objects}"
                                            CPPCUDA_CUDA_SOURCES "${cuda_files}")
+
+  if(arg_EXPORT)
+    install(TARGETS ${name} ${name}_kernels EXPORT ${arg_EXPORT} LIBRARY DESTINATION lib)
+    if(arg_HEADERS)
+      install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "kit" EXCLUDE)
+    endif()
+  endif()
 endfunction()
 
 # CPU kernels for one instruction set.
