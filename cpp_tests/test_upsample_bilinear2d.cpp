@@ -450,7 +450,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
       ASSERT_EQ(++places[tiles->banks(i)], 1);
     }
     for (int thread = 0; thread < static_cast<int>(tiles->shape.threads); ++thread) {
-      const auto [part, exists] = tiles->place(tile, thread / tiles->strips, thread % tiles->strips);
+      const auto [part, exists] = tiles->thread_part(tile, thread / tiles->strips, thread % tiles->strips);
       for (int n = 0; n < columns; ++n) {
         const int column = static_cast<int>(part.strip) * columns + n;
         const auto of_column = needed({column, column + 1});
@@ -571,7 +571,7 @@ TEST(TileLaunch, ManyPlanes) {
   ASSERT_TRUE(tiles);
   EXPECT_EQ(tiles->all_groups, int64_t{1} << 26);
   const auto last = tiles->parts[tiles->parts.count - 1];
-  const auto [part, exists] = tiles->place(last, tiles->groups - 1, tiles->strips - 1);
+  const auto [part, exists] = tiles->thread_part(last, tiles->groups - 1, tiles->strips - 1);
   EXPECT_TRUE(exists);
   EXPECT_EQ(part.image, tiles->all_groups - 1);
   EXPECT_EQ(part.strip, 4096 / 4 - 1);
