@@ -1,6 +1,8 @@
-"""Prints what each operator has outside its folder. Exit status: 1 when a part is missing, 2 when there is no operator.
+"""Prints the parts that each operator has outside its folder.
 
 usage: check_ops.py [--library FILE --namespace NAME] [OPERATOR ...]
+
+Exit status: 1 if a part is missing, 2 if there is no such operator.
 """
 
 import argparse
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "python/tests"))
 from op_samples import OPS, register_all  # noqa: E402
 
-# What the docstring of a function has.
+# The parts of a docstring, and the patterns by which they are found.
 SECTIONS = {
     "a formula": r"\.\. math::",
     "its arguments": "Args:",
@@ -31,7 +33,7 @@ SECTIONS = {
 
 
 class MissingError(Exception):
-    """What is missing, and where it belongs."""
+    """The message says what is missing, and where it belongs."""
 
 
 class Operator(NamedTuple):
@@ -53,9 +55,9 @@ def function(op: Operator) -> str:
     f = getattr(cppcuda.functional, op.name, None)
     if f is None or op.name not in cppcuda.functional.__all__:
         raise MissingError(f"no function {op.name} in python/cppcuda/functional.py, or it is not in __all__")
-    missing = [what for what, pattern in SECTIONS.items() if not re.search(pattern, f.__doc__ or "")]
+    missing = [part for part, pattern in SECTIONS.items() if not re.search(pattern, f.__doc__ or "")]
     if missing:
-        raise MissingError(f"the docstring of cppcuda.functional.{op.name} does not have {', '.join(missing)}")
+        raise MissingError(f"the docstring of cppcuda.functional.{op.name} lacks {', '.join(missing)}")
     return f"cppcuda.functional.{op.name}, with its docstring"
 
 
@@ -71,7 +73,7 @@ def samples(op: Operator) -> str:
         if (op.namespace, entry.name) == ("cppcuda", op.name):
             if not entry.backward:
                 raise MissingError(f"the entry of {op.name} in python/tests/samples has no backward operator")
-            return f"{len(entry.specs)} of the operator, {len(entry.backward.specs)} of {entry.backward.name}"
+            return f"{len(entry.specs)} for the operator, {len(entry.backward.specs)} for {entry.backward.name}"
     raise MissingError(f"no entry for {op.name} in python/tests/samples")
 
 
@@ -83,15 +85,15 @@ def onnx(op: Operator) -> str:
 def distributed(op: Operator) -> str:
     rules = getattr(getattr(torch.ops, op.namespace), "_sharding_rule", None)
     if rules is None or op.name not in rules.overloads():
-        raise MissingError("no rule for DTensor: the declaration has a tensor without a pattern of sizes")
+        raise MissingError("no sharding rule for DTensor: the declaration has a tensor without a size pattern")
     return str(getattr(rules, op.name)().partition(" ")[2])
 
 
 def kernels(op: Operator) -> str:
     keys = ["CPU", "CUDA"] if cppcuda.config().cuda_version else ["CPU"]
     keys += ["Meta", "Autograd", "FuncTorchBatched"]
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    missing = [key for key in keys if not has(f"{op.namespace}::{op.name}", key)]
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    missing = [key for key in keys if not has_kernel(f"{op.namespace}::{op.name}", key)]
     if missing:
         raise MissingError(f"no kernel for {', '.join(missing)}")
     return ", ".join(keys)
@@ -116,7 +118,7 @@ PARTS: dict[str, Callable[[Operator], str]] = {
 
 
 def public_operators(namespace: str) -> list[str]:
-    """All but internal ones, and those that write to an argument."""
+    """All operators except internal ones and those that write to an argument."""
     names = (name.split("::") for name in torch._C._dispatch_get_all_op_names())
     return sorted(
         n for space, n in names if space == namespace and not n.startswith("_") and "." not in n and n[-1] != "_"
@@ -125,9 +127,9 @@ def public_operators(namespace: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", help="a library of operators to load")
+    parser.add_argument("--library", help="shared library of operators to load")
     parser.add_argument("--namespace", default="cppcuda")
-    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="all public ones if none is named")
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all public operators")
     arguments = parser.parse_args()
     if arguments.library:
         torch.ops.load_library(arguments.library)

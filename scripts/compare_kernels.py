@@ -1,12 +1,12 @@
-"""Compares the machine code of the kernels of two builds: a refactoring that only moves or renames changes none of it.
+"""Compares the machine code of the kernels in two builds. Moving or renaming source code must not change it.
 
 usage: compare_kernels.py BUILD_FOLDER BUILD_FOLDER [--filter REGEX]
 
-Compared are the functions of the CPU kernels' objects (one set for each instruction set) and the kernels in the
-device code of libcppcuda_kernels.so, without addresses, offsets of constants and names of symbols. Functions are
-matched by their code, and what is left over is printed by name, so that a renamed function is no difference.
+It compares the functions in the CPU kernels' object files (one per instruction set) and the kernels in the device code
+of libcppcuda_kernels.so. Addresses, offsets of constants and names of symbols are ignored. Functions are matched by
+their code, so a renamed function is no difference; functions without a match are printed by name.
 
-Exit status: 0 when all code is the same, 1 when some is not, 2 when nothing could be read.
+Exit status: 0 if all code is the same, 1 if some of it differs, 2 if nothing could be read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kernel_report import Cuobjdump, UnreadableError
 
-Functions = dict[str, list[str]]  # the code of each, by its name
+Functions = dict[str, list[str]]  # from names to lines of assembly
 
 
 def run(*command: str | Path) -> Iterator[str]:
@@ -30,7 +30,7 @@ def run(*command: str | Path) -> Iterator[str]:
 
 
 def cpu_functions(objects: list[Path]) -> Functions:
-    """Jumps within a function keep their distance; whatever else is addressed is left to the linker."""
+    """Jumps become offsets within their function. Addresses that the linker fills in are dropped."""
     functions: Functions = defaultdict(list)
     for path in objects:
         name, start = "", 0
@@ -42,7 +42,7 @@ def cpu_functions(objects: list[Path]) -> Functions:
                 if jump := re.search(r"\b([0-9a-f]+) <.*>", code):
                     code = f"{code[: jump.start()]}{int(jump[1], 16) - start:+x}"
                 code = re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", code)
-                if not code.startswith(("nop", "cs nop", "data16", "xchg   %ax,%ax")):  # between functions
+                if not code.startswith(("nop", "cs nop", "data16", "xchg   %ax,%ax")):  # padding for alignment
                     functions[name].append(code)
     return functions
 
@@ -61,18 +61,18 @@ def cuda_functions(library: Path) -> Functions:
 
 
 def differences(before: Functions, after: Functions) -> tuple[list[str], list[str]]:
-    """The names of functions whose code the other side does not have."""
+    """The names of the functions whose code is only in `before`, and of those whose code is only in `after`."""
 
-    def rest(one: Functions, other: Functions) -> list[str]:
-        codes = Counter(tuple(code) for code in other.values())
-        missing = []
-        for name, code in sorted(one.items()):
+    def unmatched(functions: Functions, others: Functions) -> list[str]:
+        codes = Counter(tuple(code) for code in others.values())
+        names = []
+        for name, code in sorted(functions.items()):
             codes[tuple(code)] -= 1
             if codes[tuple(code)] < 0:
-                missing.append(name)
-        return missing
+                names.append(name)
+        return names
 
-    return rest(before, after), rest(after, before)
+    return unmatched(before, after), unmatched(after, before)
 
 
 def main() -> None:
@@ -98,7 +98,7 @@ def main() -> None:
     same = True
     for kind, old, new in zip(("CPU", "CUDA"), before, after, strict=True):
         gone, added = differences(old, new)
-        print(f"{kind}: {len(old)} functions before, {len(new)} after, {len(gone)} and {len(added)} of them differ")
+        print(f"{kind}: {len(old)} functions before, {len(new)} after; {len(gone)} gone, {len(added)} new")
         for sign, names in (("-", gone), ("+", added)):
             for name in names:
                 print(f"  {sign} {name}")

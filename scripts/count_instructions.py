@@ -1,16 +1,16 @@
-"""Counts the instructions of the CPU kernels' hot loops, and fails when a loop needs more than its bound.
+"""Counts the instructions of the CPU kernels' hot loops, and fails if a loop needs more than its bound.
 
 usage: count_instructions.py PROGRAM [--record] [--bounds FILE]
 
-PROGRAM is cppcuda_hot_loops (cpp_tests/counts), which callgrind executes: one dump per loop, in the order of the names
-that the program prints. No time is measured, so that the numbers are the same in every run and on a busy machine.
-Compilers differ: bounds are those of the compiler, the capability and the type of build that PROGRAM names, such as
-"GCC 12 avx2 Release".
+PROGRAM is cppcuda_hot_loops (cpp_tests/counts). Callgrind executes it and writes one dump per loop, in the order of the
+names that the program prints. No time is measured, so the counts are the same in every run, also on a busy machine.
+They differ between compilers. Therefore bounds belong to a compiler, an instruction set and a build type, which PROGRAM
+prints, such as "GCC 12 avx2 Release".
 
---record writes what is counted, and 5 % more, as the bounds of PROGRAM's compiler.
+--record writes the counts plus 5 % as the bounds for PROGRAM's compiler.
 
-Exit status: 0 also when there are no bounds for the compiler, 1 when a loop is above its bound, below half of it, or
-has none, 2 when nothing could be counted, 3 when this processor cannot execute the loops.
+Exit status: 0 if all loops are within their bounds, or if the compiler has no bounds; 1 if a loop is above its bound,
+below half of it, or has none; 2 if nothing could be counted; 3 if this processor cannot execute the loops.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 BOUNDS = Path(__file__).parents[1] / "cpp_tests" / "counts" / "bounds.json"
 HEADROOM = 1.05
-LEAST = 0.5  # of the bound: below it the loop did not run, or the bound says nothing any more
+MIN_SHARE = 0.5  # of the bound; with fewer instructions the loop did not run, or the bound is out of date
 CANNOT_RUN = 3
 
 
@@ -41,13 +41,13 @@ class Loop(NamedTuple):
 
 
 def parse_program(lines: list[str]) -> tuple[str, list[tuple[str, int]]]:
-    """What the program prints: its compiler, then each loop's name and elements."""
+    """Parses the program's output: its compiler, then the name and the number of elements of each loop."""
     compiler, *loops = lines
     return compiler, [(name, int(elements)) for name, elements in (line.split() for line in loops)]
 
 
 def parse_dump(text: str) -> int:
-    """The sum over all functions in a dump of callgrind."""
+    """The sum over all functions in a callgrind dump."""
     found = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
     if not found:
         raise UncountedError("valgrind wrote a dump without a sum")
@@ -68,7 +68,7 @@ def count(program: Path) -> tuple[str, list[Loop]]:
         if run.returncode != 0:
             raise UncountedError(f"{program} failed under valgrind:\n{run.stderr}")
         compiler, named = parse_program(run.stdout.splitlines())
-        # Those of the loops are numbered from 1; one without a number is of what comes after them.
+        # The dumps of the loops are numbered from 1. The one without a number is for the code after the last loop.
         counts = [parse_dump(Path(f"{dumps}.{i}").read_text()) for i in range(1, len(list(dumps.parent.iterdir())))]
     if len(counts) != len(named):
         raise UncountedError(f"{len(named)} loops, but {len(counts)} dumps")
@@ -85,7 +85,7 @@ def problem_of(loop: Loop, bounds: dict[str, int]) -> str | None:
         return "has no bound"
     if loop.instructions > bound:
         return f"{loop.instructions} instructions, more than its bound of {bound}"
-    if loop.instructions < LEAST * bound:
+    if loop.instructions < MIN_SHARE * bound:
         return f"{loop.instructions} instructions, less than half of its bound of {bound}"
     return None
 
@@ -123,9 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     bounds = recorded.get(compiler, {})
     print_table(loops, bounds)
     if not bounds:
-        print(
-            f"\n{len(loops)} loops, {compiler}: not compared, bounds are there for {', '.join(recorded) or 'nothing'}"
-        )
+        known = ", ".join(recorded) or "none"
+        print(f"\n{len(loops)} loops, {compiler}: not compared (compilers with bounds: {known})")
         return 0
     problems = problems_of(loops, bounds)
     for problem in problems:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A short run of the CUDA kernels, but those of 64-bit positions, for compute-sanitizer. scripts/gpu_check calls it.
+"""A short run, for compute-sanitizer, of all CUDA kernels except those with 64-bit positions. See scripts/gpu_check.
 
-    scripts/gpu_sanitize.py            must show no error
-    scripts/gpu_sanitize.py --planted  reads past the end of an allocation, which must be found
+    scripts/gpu_sanitize.py            compute-sanitizer must find no error
+    scripts/gpu_sanitize.py --planted  reads past the end of an allocation, which compute-sanitizer must find
 
-Inputs are those of the tests' table, on the GPU and on the CPU, whose results are compared. Allocations should be of
-their true size: PYTORCH_NO_CUDA_MEMORY_CACHING=1.
+The inputs are the samples of the tests. Every operator runs on the GPU and on the CPU, and the results are compared.
+Set PYTORCH_NO_CUDA_MEMORY_CACHING=1, so that allocations have their exact sizes.
 """
 
 import argparse
@@ -24,42 +24,43 @@ from support import value_tolerance
 
 
 def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
+    """Compares GPU and CPU on one sample, also for variants that write to an argument. Returns the number of calls."""
     on_cpu, on_gpu = (entry.sample(name, dtype, device, mixed) for device in ("cpu", "cuda"))
     expected = computed(entry.op(*on_cpu.args))
     results = [computed(entry.op(*on_gpu.args))]
-    for writing in entry.writing_names:
+    for variant in entry.writing_names:
         (x,) = on_gpu.tensors
-        written = torch.empty_like(x) if writing.endswith(".out") else x.clone()
-        if writing.endswith(".out"):
+        written = torch.empty_like(x) if variant.endswith(".out") else x.clone()
+        if variant.endswith(".out"):
             getattr(torch.ops.cppcuda, entry.name)(x, out=written)
         else:
-            getattr(torch.ops.cppcuda, writing)(written)
+            getattr(torch.ops.cppcuda, variant)(written)
         results.append((written,))
-    for actual, wanted in ((a, w) for result in results for a, w in zip(result, expected, strict=True)):
-        # The CPU rounds at other places: once more.
-        tolerance = {k: 2 * v for k, v in value_tolerance(entry, on_cpu, actual, wanted).items()}
-        torch.testing.assert_close(actual.cpu(), wanted, **tolerance, msg=lambda m: f"{entry.name}, {name}: {m}")
+    for actual, reference in ((a, e) for result in results for a, e in zip(result, expected, strict=True)):
+        # The tolerance is for an exact reference, but the CPU's result is rounded as well.
+        tolerance = {k: 2 * v for k, v in value_tolerance(entry, on_cpu, actual, reference).items()}
+        torch.testing.assert_close(actual.cpu(), reference, **tolerance, msg=lambda m: f"{entry.name}, {name}: {m}")
     return len(results)
 
 
 def run_table() -> None:
-    """All of it, also after a call that differs, and ends with an error if there was one."""
-    calls, differing = 0, 0
+    """Compares all samples, and then exits with an error if any of them differed."""
+    calls, failures = 0, 0
     for entry in OPS:
         for (dtype, mixed), name in itertools.product(entry.dtypes, entry.names("basic", "shape", "stride", "large")):
             try:
                 calls += compare(entry, name, dtype, mixed)
             except AssertionError as error:
                 print(f"{dtype}: {error}", flush=True)
-                differing += 1
+                failures += 1
         print(f"{entry.name}: done", flush=True)
-    if differing:
-        sys.exit(f"{differing} samples differ from the CPU's")
+    if failures:
+        sys.exit(f"{failures} samples give different results on the CPU")
     print(f"{calls} calls agree with the CPU ({cppcuda.library_path()})")
 
 
 class TooLarge:
-    """The memory of a tensor, said to be more than it is."""
+    """A tensor's memory, exposed with a shape that is larger than the allocation."""
 
     def __init__(self, t: Tensor, shape: tuple[int, ...]) -> None:
         self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (t.data_ptr(), False), "version": 2}

@@ -1,32 +1,34 @@
-"""Prints what the compiler made of every CUDA kernel in a library, and fails when it made a bad one.
+"""Prints what the compiler made of every CUDA kernel in a library, and fails if a kernel spills or splits an access.
 
 usage: kernel_report.py LIBRARY [--arch sm_90] [--filter REGEX] [--json FILE]
 
-Per kernel and architecture, as cuobjdump shows it:
+The columns, for each kernel and architecture, computed from the output of cuobjdump:
 
   regs       registers per thread
-  spills     loads from and stores to local memory in the listing
-  local      bytes of local memory per thread: the stack frame and what was put there by name
+  spills     instructions that load from or store to local memory
+  local      bytes of local memory per thread: the stack frame and declared local memory
   shared     bytes of static shared memory per block
-  ld16 st16  loads and stores of 16 bytes in the listing
-  occup      theoretical occupancy, at the block size of __launch_bounds__ (256 without), no dynamic shared memory
-  loads      loads from global memory that are issued before the first of them is used, and their bytes per thread
-  KiB/SM     those bytes, of all threads that an SM holds: what is in flight
-  need       for a kernel of packs, what must be in flight for the roofline: latency times bandwidth (of loads and
-             stores together, so a kernel that mostly stores reaches it with less)
+  ld16 st16  16-byte loads and 16-byte stores
+  occup      theoretical occupancy with blocks as large as __launch_bounds__ allows (256 threads if the kernel has none)
+             and without dynamic shared memory
+  loads      global loads that are issued before the first of them is used, and their bytes per thread
+  KiB/SM     these bytes for all threads that fit on an SM: the bytes in flight
+  need       for a kernel with packs, the bytes in flight needed to reach the roofline: latency times bandwidth (of
+             loads and stores together, so a kernel that mostly stores needs fewer)
 
-Loads before the first use: instructions are followed in the order of the listing. Loads are in flight until an
-instruction mentions a register that one of them writes; the count then starts from nothing, since what was issued
-together arrives together. At a jump forward both ways are followed, and where ways meet, the one with most bytes in
-flight goes on; a call and a jump back end what was in flight. The most bytes that are in flight anywhere are reported:
-for some way through the kernel, which is the one of the full case if the compiler put that one in line.
+To count loads in flight, the instructions are followed in the order of the listing. A load is in flight until an
+instruction uses a register that a load in flight writes; the count then restarts at zero, because loads that were
+issued together arrive together. At a forward jump both paths are followed, and where paths meet, the one with more
+bytes in flight continues. Backward jumps are not followed, and no load is in flight after a call. The report has the
+largest number of bytes in flight on any path, which is the path of the full case if the compiler placed it in line.
 
-A kernel of packs is one whose first template argument N makes packs of 16 bytes or more of one of its element types:
-N = 1 is for memory that allows no packs. It must have 16-byte accesses, and no pack may go in pieces, which is narrower
-loads or stores through one address register that together make whole packs of 16 bytes. (So a kernel that writes no
-packs needs no 16-byte stores: the three gradients of a point are no pack.)
+A pack is an aligned vector of values, loaded and stored with one instruction. A kernel with packs is one whose first
+template argument N is at least 2, and N values of one of its element types take 16 bytes or more; N = 1 is for memory
+that does not allow packs. Such a kernel must have 16-byte accesses, and no pack may be split. Narrower loads or stores
+through one address register count as a split pack if they cover a multiple of 16 contiguous bytes. A kernel that writes
+no packs needs no 16-byte stores; the three gradients of a point, for example, are not a pack.
 
-Exit status: 1 when a kernel spills, uses local memory, or lacks its 16-byte accesses, 2 when nothing can be read.
+Exit status: 1 if a kernel spills, uses local memory, lacks 16-byte accesses or splits packs; 2 if nothing can be read.
 """
 
 import argparse
@@ -44,7 +46,7 @@ from typing import NamedTuple
 
 
 class Gpu(NamedTuple):
-    """An architecture's limits per SM, and the card of it with the most bandwidth per SM."""
+    """An architecture's limits per SM, and its card with the highest bandwidth per SM."""
 
     warps: int
     blocks: int
@@ -65,9 +67,9 @@ GPUS = {
     120: Gpu(48, 24, 100, "RTX 5090", 1792, 170),
 }
 REGISTERS_PER_SM = 65536
-# The system's own, per block, from sm_80 on. cuobjdump counts it in from sm_90 on, where a kernel has any other.
+# The system reserves this much per block, from sm_80 on. From sm_90 on, cuobjdump adds it if a kernel has any other.
 RESERVED_SHARED = 1024
-# An H200 needs 48 KiB in flight per SM. The others' memory is taken to be as far away.
+# In seconds. An H200 is assumed to need 48 KiB in flight per SM, and the other cards to have the same latency.
 LATENCY = 48 * 1024 / (GPUS[90].gigabytes_per_second * 1e9 / GPUS[90].sms)
 
 ELEMENT_BYTES = {"double": 8, "float": 4, "Half": 2, "BFloat16": 2}
@@ -100,7 +102,7 @@ class Instruction(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """That a load or a store moves."""
+        """The bytes per thread that a load or a store moves."""
         suffixes = self.opcode.split(".")
         return next((size for suffix, size in ACCESS_BYTES.items() if suffix in suffixes), 4)
 
@@ -108,7 +110,7 @@ class Instruction(NamedTuple):
 ACCESS_BYTES = {"256": 32, "128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;")
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
-# What works on pairs of registers and names the first; a shift names both.
+# Opcodes that work on pairs of registers and name only the first. A funnel shift (SHF) names both.
 PAIRS = re.compile(r"^D[AMFS]|^(?!SHF).*\.[FSU]?64")
 
 
@@ -127,7 +129,7 @@ def written_by(load: Instruction) -> range:
 
 
 def mentioned(instruction: Instruction) -> set[int]:
-    """The registers that an instruction reads or writes; of a load, those of its address."""
+    """The registers that an instruction reads or writes; for a load, only those of its address."""
     result: set[int] = set()
     pairs = PAIRS.search(instruction.opcode)
     last = len(instruction.operands) - 1
@@ -153,44 +155,44 @@ def branch_target(instruction: Instruction) -> int | None:
 def loads_ahead(code: Iterable[Instruction]) -> tuple[int, ...]:
     """The sizes of the loads that are issued before the first of them is used (see the top)."""
     best: tuple[Instruction, ...] = ()
-    flying: tuple[Instruction, ...] = ()
-    arriving: dict[int, tuple[Instruction, ...]] = {}  # at the target of a branch
+    in_flight: tuple[Instruction, ...] = ()
+    at_target: dict[int, tuple[Instruction, ...]] = {}  # in flight after a jump, by its target
 
-    def most(a: tuple[Instruction, ...], b: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    def larger(a: tuple[Instruction, ...], b: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         return b if sum(i.bytes for i in b) > sum(i.bytes for i in a) else a
 
     for instruction in code:
-        flying = most(flying, arriving.pop(instruction.address, ()))
-        if flying and not mentioned(instruction).isdisjoint(r for load in flying for r in written_by(load)):
-            flying = ()
+        in_flight = larger(in_flight, at_target.pop(instruction.address, ()))
+        if in_flight and not mentioned(instruction).isdisjoint(r for load in in_flight for r in written_by(load)):
+            in_flight = ()
         if instruction.is_load:
-            flying = (*flying, instruction)
-            best = most(best, flying)
+            in_flight = (*in_flight, instruction)
+            best = larger(best, in_flight)
         target = branch_target(instruction)
         if target is not None:
             if target > instruction.address:
-                # A jump on P0 skips what a load under !P0 is for: where it is taken, that load was not issued.
+                # If a jump on P0 is taken, a load under !P0 was not issued.
                 opposite = instruction.guard[1:] if instruction.guard.startswith("!") else "!" + instruction.guard
-                taken = tuple(i for i in flying if i.guard != opposite)
-                arriving[target] = most(arriving.get(target, ()), taken)
+                taken = tuple(i for i in in_flight if i.guard != opposite)
+                at_target[target] = larger(at_target.get(target, ()), taken)
             if not instruction.guard and len(instruction.operands) == 1:
-                flying = ()
+                in_flight = ()
         elif instruction.opcode.startswith("CALL"):
-            flying = ()
+            in_flight = ()
         elif not instruction.guard and instruction.opcode.split(".")[0] in ("EXIT", "RET", "BRX", "JMP", "JMX"):
-            flying = ()
+            in_flight = ()
     return tuple(i.bytes for i in best)
 
 
-def packs_in_pieces(code: Iterable[Instruction]) -> dict[str, int]:
-    """How many runs of narrow "loads" and "stores" through one address register move whole packs."""
+def split_packs(code: Iterable[Instruction]) -> dict[str, int]:
+    """The number of packs that are split into narrow "loads" or "stores" through one address register."""
     result = {"loads": 0, "stores": 0}
-    runs: dict[tuple[str, int], set[int]] = {}  # to the bytes that are accessed, from the register's address on
+    runs: dict[tuple[str, int], set[int]] = {}  # (kind, register) to the offsets of the accessed bytes
 
     def end(key: tuple[str, int]) -> None:
-        moved = runs.pop(key, set())
-        spans = [first for first in moved if first - 1 not in moved]
-        lengths = [next(n for n in range(1, len(moved) + 1) if first + n not in moved) for first in spans]
+        offsets = runs.pop(key, set())
+        starts = [first for first in offsets if first - 1 not in offsets]
+        lengths = [next(n for n in range(1, len(offsets) + 1) if first + n not in offsets) for first in starts]
         result[key[0]] += sum(length % 16 == 0 for length in lengths)
 
     for instruction in code:
@@ -200,8 +202,8 @@ def packs_in_pieces(code: Iterable[Instruction]) -> dict[str, int]:
             place = re.search(r"\[R(\d+)(?:\.\w+)?(?:\+(-?0x[0-9a-f]+))?\]", address)
             if place:
                 first = int(place[2] or "0", 16)
-                moved = runs.setdefault(("loads" if instruction.is_load else "stores", int(place[1])), set())
-                moved.update(range(first, first + instruction.bytes))
+                offsets = runs.setdefault(("loads" if instruction.is_load else "stores", int(place[1])), set())
+                offsets.update(range(first, first + instruction.bytes))
         if not instruction.is_store and instruction.operands:
             written = REGISTER.match(instruction.operands[0])
             for key in [k for k in runs if written and k[1] in (int(written[1]), int(written[1]) - 1)]:
@@ -215,7 +217,7 @@ def packs_in_pieces(code: Iterable[Instruction]) -> dict[str, int]:
 
 
 def demangle(symbol: str) -> str:
-    """As the C++ runtime does it, which is everywhere torch is."""
+    """Uses the C++ runtime, which is loaded wherever torch is."""
     runtime = ctypes.CDLL("libstdc++.so.6")
     runtime.__cxa_demangle.restype = ctypes.c_void_p
     address = runtime.__cxa_demangle(symbol.encode(), None, None, None)
@@ -229,16 +231,16 @@ def demangle(symbol: str) -> str:
 def without_parameters(function: str) -> str:
     """`void f<int>(long)` -> `f<int>`"""
     depth = 0
-    for at in range(len(function) - 1, -1, -1) if function.endswith(")") else ():
-        depth += {")": 1, "(": -1}.get(function[at], 0)
+    for i in range(len(function) - 1, -1, -1) if function.endswith(")") else ():
+        depth += {")": 1, "(": -1}.get(function[i], 0)
         if depth == 0:
-            function = function[:at]
+            function = function[:i]
             break
     return function.removeprefix("void ")
 
 
 def is_ours(function: str) -> bool:
-    """Not a kernel of CUDA's own headers."""
+    """Whether the kernel is cppcuda's own, and not from CUDA's headers."""
     return without_parameters(function).startswith("cppcuda::")
 
 
@@ -316,11 +318,12 @@ class Kernel:
 
     @property
     def short(self) -> bool:
+        """Whether it has fewer bytes in flight than the roofline needs."""
         return self.packs and self.bytes_in_flight < self.bytes_needed
 
 
 def gpu_of(arch: str) -> Gpu:
-    """The limits of an architecture, or of the last one before it."""
+    """The limits of an architecture, or of the newest known one before it."""
     number = int(re.sub(r"\D", "", arch))
     return GPUS[max((known for known in GPUS if known <= number), default=min(GPUS))]
 
@@ -328,7 +331,7 @@ def gpu_of(arch: str) -> Gpu:
 def warps_per_sm(arch: str, registers: int, shared: int, threads: int) -> int:
     gpu, number = gpu_of(arch), int(re.sub(r"\D", "", arch))
     warps = -(-threads // 32)
-    # Registers come in units of 8 per thread, and an SM's four parts hold the same number of warps.
+    # Registers are allocated in units of 8 per thread, and the SM's four partitions hold equally many warps.
     by_registers = REGISTERS_PER_SM // (32 * 8 * -(-max(registers, 1) // 8)) // 4 * 4 // warps
     shared += RESERVED_SHARED if number >= 80 else 0
     by_shared = gpu.shared_kib * 1024 // (128 * -(-shared // 128)) if shared else gpu.blocks
@@ -342,10 +345,10 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
         problems.append(f"uses local memory: {local} bytes per thread, {spills} loads and stores (spills)")
     if packs:
         if not any((i.is_load or i.is_store) and i.bytes >= 16 for i in code):
-            problems.append("no 16-byte accesses in a kernel of packs")
+            problems.append("no 16-byte accesses in a kernel with packs")
         problems += [
-            f"{n} packs in pieces ({what}): 16 bytes, or more, that kit::load or kit::store would move at once"
-            for what, n in packs_in_pieces(code).items()
+            f"{n} split packs ({kind}): kit::load and kit::store access 16 bytes with one instruction"
+            for kind, n in split_packs(code).items()
             if n
         ]
     return tuple(problems)
@@ -385,13 +388,13 @@ def kernel_of(
 
 
 def architectures(lines: Iterable[str]) -> list[str]:
-    """From --list-elf."""
+    """Parses the output of --list-elf."""
     found = {m[1] for line in lines if (m := re.search(r"\.(sm_\d+[a-z]?)\.cubin", line))}
     return sorted(found, key=lambda arch: (int(re.sub(r"\D", "", arch)), arch))
 
 
 def parse_resources(lines: Iterable[str]) -> dict[str, Resources]:
-    """From --dump-resource-usage, by symbol."""
+    """Parses the output of --dump-resource-usage. Returns the resources by symbol."""
     result, symbol = {}, ""
     for line in lines:
         if found := re.match(r"\s*Function (\S+):", line):
@@ -404,23 +407,23 @@ def parse_resources(lines: Iterable[str]) -> dict[str, Resources]:
 
 
 def parse_max_threads(lines: Iterable[str]) -> dict[str, int]:
-    """The block sizes of __launch_bounds__, from --dump-elf, by symbol."""
-    result, symbol, here = {}, "", False
+    """Parses the output of --dump-elf. Returns the block sizes of __launch_bounds__ by symbol."""
+    result, symbol, is_next = {}, "", False
     for line in lines:
         if found := re.match(r"\.nv\.info\.?(\S*)$", line):
             symbol = found[1]
         elif "Attribute:" in line:
-            here = "EIATTR_MAX_THREADS" in line
-        elif here and symbol and (sizes := re.findall(r"0x([0-9a-f]+)", line)):
+            is_next = "EIATTR_MAX_THREADS" in line
+        elif is_next and symbol and (sizes := re.findall(r"0x([0-9a-f]+)", line)):
             result[symbol] = 1
             for size in sizes:
                 result[symbol] *= int(size, 16)
-            here = False
+            is_next = False
     return result
 
 
 def parse_listing(lines: Iterable[str]) -> Iterator[tuple[str, list[Instruction]]]:
-    """Symbols and their instructions, from --dump-sass."""
+    """Parses the output of --dump-sass. Yields the symbols with their instructions."""
     symbol, code = "", list[Instruction]()
     for line in lines:
         if found := re.match(r"\s*Function : (\S+)", line):
@@ -434,7 +437,7 @@ def parse_listing(lines: Iterable[str]) -> Iterator[tuple[str, list[Instruction]
 
 
 class Cuobjdump:
-    """The program, and nvdisasm, which it calls for listings; those of PyPI first, which are new enough."""
+    """Runs cuobjdump, which calls nvdisasm for listings. Prefers those from PyPI, which are new enough."""
 
     def __init__(self, library: Path) -> None:
         packages = [str(d) for entry in sys.path for d in sorted(Path(entry).glob("nvidia/cu*/bin"))]
@@ -454,9 +457,9 @@ class Cuobjdump:
         ) as process:
             assert process.stdout and process.stderr
             yield from process.stdout
-            said = process.stderr.read().strip()
+            errors = process.stderr.read().strip()
         if process.returncode:
-            reason = said.splitlines()[0] if said else f"exit status {process.returncode}"
+            reason = errors.splitlines()[0] if errors else f"exit status {process.returncode}"
             raise UnreadableError(f"cuobjdump {' '.join(arguments)}: {reason}")
 
 
@@ -524,7 +527,8 @@ def table(kernels: list[Kernel]) -> str:
     for kernel, cells in zip(kernels, rows[1:], strict=True):
         if kernel.arch != arch:
             gpu = gpu_of(kernel.arch)
-            lines += ["", f"{kernel.arch}: {kernel.bytes_needed / 1024:.1f} KiB in flight per SM needed ({gpu.card})"]
+            needed = kernel.bytes_needed / 1024
+            lines += ["", f"{kernel.arch}: the roofline needs {needed:.1f} KiB in flight per SM ({gpu.card})"]
             lines += [line(HEADER).rstrip()]
         elif kernel.op != op:
             lines.append("")
@@ -536,10 +540,10 @@ def table(kernels: list[Kernel]) -> str:
 def verdict(kernels: list[Kernel]) -> str:
     archs = len({k.arch for k in kernels})
     wrong, packs = [k for k in kernels if k.problems], [k for k in kernels if k.packs]
-    found = f"{len(wrong)} WRONG" if wrong else "no spills, no local memory, every pack in 16-byte accesses"
+    found = f"{len(wrong)} WRONG" if wrong else "no spills, no local memory, no split packs"
     return (
         f"{len(kernels)} kernels, {archs} architecture{'s' if archs > 1 else ''}: {found}; "
-        f"{sum(k.short for k in packs)} of the {len(packs)} of packs have less in flight than the roofline needs"
+        f"{sum(k.short for k in packs)} of {len(packs)} with packs have fewer bytes in flight than the roofline needs"
     )
 
 
@@ -547,8 +551,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
     parser.add_argument("--arch", help="only this architecture, such as sm_90")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only kernels whose name, as printed, has this")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there too")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only kernels whose printed name matches")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers to this file")
     options = parser.parse_args(arguments)
     try:
         kernels = read_kernels(options.library, options.arch, options.filter)

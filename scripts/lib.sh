@@ -123,7 +123,7 @@ install_packages() {
   "${WITH_SCRIPT[@]}" "$PYTHON" -m pip install -q --progress-bar on --disable-pip-version-check "$@"
 }
 
-# Installs those of the PyPI packages ("name" or "name==version") that are missing.
+# Installs the given PyPI packages ("name" or "name==version") if they are missing.
 require_python() {
   local missing
   missing=$("$PYTHON" - "$@" << 'EOF'
@@ -131,9 +131,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 def is_installed(spec: str) -> bool:
-    name, _, wanted = spec.partition("==")
+    name, _, required = spec.partition("==")
     try:
-        return version(name) == wanted or not wanted
+        return version(name) == required or not required
     except PackageNotFoundError:
         return False
 
@@ -201,8 +201,8 @@ EOF
   return 1
 }
 
-# Installs the disassemblers that scripts/kernel_report.py uses; without them it looks for those of the CUDA toolkit. One
-# version serves every torch, because they read the output of older compilers. PyPI has none before 13.2.
+# Installs the disassemblers that scripts/kernel_report.py uses; without them it looks for those of the CUDA toolkit.
+# One version serves every torch, because they read the output of older compilers. PyPI has none before 13.2.
 setup_cuobjdump() {
   (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
 }

@@ -1,13 +1,13 @@
-"""Puts each mistake of mutations.py into a copy of the sources, and reports whether the tests named with it fail.
+"""Puts each mistake of mutations.py into a copy of the sources, and reports whether its tests fail.
 
 usage: mutate.py --copy FOLDER --build FOLDER --cmake PROGRAM [NAME ...]
        mutate.py --list [NAME ...]
 
-First all the named tests must pass without a mistake. With one, what they load must differ from what they loaded then;
-pytest refuses any other library than the one just built (CPPCUDA_EXPECTED_LIBRARY). So neither a broken build nor
-another copy of the library counts as a mistake that was caught. NAME may have wildcards.
+First, all these tests must pass without a mistake. With a mistake, the files that the tests load must differ from those
+of the first run, and pytest accepts only the library that was just built (CPPCUDA_EXPECTED_LIBRARY). So neither a
+broken build nor another copy of the library counts as a caught mistake. NAME may contain wildcards.
 
-Exit status: 0 when every mistake was caught, 1 when one was not or could not be tried, 2 when nothing could be tried.
+Exit status: 0 if every mistake was caught, 1 if one was not caught or could not be tried, 2 if nothing could be tried.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import NamedTuple
 from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 1200  # after which a test counts as one that hangs
+TIMEOUT = 1200  # seconds after which tests count as hanging
 CAUGHT = "caught"
 
 
@@ -35,9 +35,9 @@ class UntriedError(Exception):
 
 class Runner(NamedTuple):
     target: str
-    loaded: tuple[str, ...]  # what tests load: files and folders in the folder of the build
-    passed: str  # how many did
-    failed: str  # the name of one
+    loaded: tuple[str, ...]  # files and folders that the tests load, relative to the build folder
+    passed: str  # a pattern for the number of tests that passed
+    failed: str  # a pattern for the name of a test that failed
 
 
 GTEST = {"passed": r"\[  PASSED  \] (\d+) tests?", "failed": r"\[  FAILED  \] (\S+?),? "}
@@ -54,7 +54,7 @@ class Build(NamedTuple):
     cmake: str
 
     def make(self, runners: set[str]) -> str | None:
-        """Builds and installs what these runners need. Returns what went wrong."""
+        """Builds and installs what these runners need. Returns the output if this fails."""
         folder, site = str(self.folder), self.folder / "site"
         commands = [[self.cmake, "--build", folder, "--target", *sorted(RUNNERS[r].target for r in runners)]]
         if "pytest" in runners:
@@ -64,7 +64,7 @@ class Build(NamedTuple):
         for command in commands:
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode != 0:
-                return run.stdout + run.stderr or f"{command[0]} ended with {run.returncode}"
+                return run.stdout + run.stderr or f"{command[0]} exited with status {run.returncode}"
         return None
 
     def digest(self, runner: str) -> str:
@@ -78,7 +78,7 @@ class Build(NamedTuple):
         return result.hexdigest()
 
     def test(self, tests: str) -> tuple[int, str]:
-        """The exit status and the output; a test that hangs ends with a status below 0, as one that crashes."""
+        """Returns the exit status and the output. The status of tests that hang is negative, like that of a crash."""
         runner, _, selection = tests.partition(" ")
         environment = dict(os.environ)
         if runner == "pytest":
@@ -101,10 +101,10 @@ class Build(NamedTuple):
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                timeout=SECONDS,
+                timeout=TIMEOUT,
             )
         except subprocess.TimeoutExpired:
-            return -1, f"no end after {SECONDS} s"
+            return -1, f"not finished after {TIMEOUT} s"
         return run.returncode, run.stdout
 
 
@@ -113,7 +113,7 @@ def runner_of(tests: str) -> str:
 
 
 def check_texts(mutations: list[Mutation], root: Path) -> None:
-    """Throws unless every text that is replaced is in its file, once."""
+    """Raises an error unless every text to replace occurs exactly once in its file."""
     problems = []
     for m in mutations:
         count = (root / m.file).read_text().count(m.text) if (root / m.file).is_file() else 0
@@ -128,7 +128,7 @@ def check_texts(mutations: list[Mutation], root: Path) -> None:
 def select(names: list[str]) -> list[Mutation]:
     for name in names:
         if not any(fnmatch.fnmatch(m.name, name) for m in MUTATIONS):
-            raise UntriedError(f"no mutation has the name {name} (--list names them)")
+            raise UntriedError(f"no mutation matches {name} (--list prints all)")
     return [m for m in MUTATIONS if not names or any(fnmatch.fnmatch(m.name, name) for name in names)]
 
 
@@ -138,7 +138,7 @@ def tests_passed(runner: str, output: str) -> int:
 
 
 def run_without_mistake(build: Build, mutations: list[Mutation]) -> dict[str, str]:
-    """Throws unless all tests pass. Returns the digest of what each runner's tests load."""
+    """Raises an error unless all tests pass. Returns the digest of the files that each runner's tests load."""
     runners = {runner_of(m.tests) for m in mutations}
     problem = build.make(runners)
     if problem:
@@ -147,7 +147,7 @@ def run_without_mistake(build: Build, mutations: list[Mutation]) -> dict[str, st
         start = time.monotonic()
         status, output = build.test(tests)
         if status != 0 or tests_passed(runner_of(tests), output) == 0:
-            raise UntriedError(f"without a mistake these do not pass: {tests}\n{output}")
+            raise UntriedError(f"these tests do not pass without a mistake: {tests}\n{output}")
         print(f"{time.monotonic() - start:5.0f} s  {tests}", flush=True)
     return {runner: build.digest(runner) for runner in runners}
 
@@ -155,8 +155,8 @@ def run_without_mistake(build: Build, mutations: list[Mutation]) -> dict[str, st
 def outcome(runner: str, status: int, output: str) -> str:
     if status == 0:
         return "SURVIVED"
-    # Pytest has other numbers for what is no failure of a test, as has a program that does not start.
-    return CAUGHT if status == 1 or status < 0 else f"NOT TRIED: the tests ended with {status}"
+    # Any other status is not a test failure, but an error of pytest or a program that cannot start, for example.
+    return CAUGHT if status == 1 or status < 0 else f"NOT TRIED: the tests exited with status {status}"
 
 
 def first_failure(runner: str, status: int, output: str) -> str:
@@ -168,23 +168,23 @@ def first_failure(runner: str, status: int, output: str) -> str:
 
 
 def try_mutation(build: Build, m: Mutation, digests: dict[str, str]) -> tuple[str, str]:
-    """The outcome, and how long it took and what failed."""
+    """Returns the outcome, and a text with the times and the first failure."""
     path = build.copy / m.file
-    right = path.read_text()
+    original = path.read_text()
     runner = runner_of(m.tests)
     start = time.monotonic()
     try:
-        path.write_text(right.replace(m.text, m.replacement))
+        path.write_text(original.replace(m.text, m.replacement))
         problem = build.make({runner})
         built = time.monotonic()
         if problem:
             errors = [line for line in problem.splitlines() if "error" in line]
             return "DOES NOT BUILD", (errors or problem.splitlines())[0]
         if build.digest(runner) == digests[runner]:
-            return "NOT TRIED: what is built is the same as without it", ""
+            return "NOT TRIED: the build is the same as without the mistake", ""
         status, output = build.test(m.tests)
     finally:
-        path.write_text(right)
+        path.write_text(original)
     (build.folder / f"{m.name}.log").write_text(output)
     failure = first_failure(runner, status, output) if status != 0 else m.tests
     return outcome(runner, status, output), f"{built - start:4.0f} + {time.monotonic() - built:3.0f} s  {failure}"

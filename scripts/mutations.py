@@ -1,7 +1,7 @@
-"""Mistakes that the tests must notice, for scripts/mutate: what each replaces, and the smallest tests that must fail.
+"""Mistakes that the tests must notice, for scripts/mutate: the text that each replaces, and the tests that must fail.
 
-Tests are those of a file of python/tests, with the keywords of pytest's -k; or those of cpp_tests ("unit") and of the
-CUDA kernels in the emulator ("simt"), with a filter of GoogleTest.
+`tests` names as few tests as possible: "pytest", a file in python/tests and keywords for pytest's -k; or "unit" for
+cpp_tests or "simt" for the CUDA kernels in the emulator, and a GoogleTest filter.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 class Mutation(NamedTuple):
     name: str
     file: str
-    text: str  # in the file exactly once
+    text: str  # occurs exactly once in the file
     replacement: str
     tests: str
 

@@ -1,4 +1,4 @@
-"""Prints the support matrix of the README from what the tests found.
+"""Prints the README's support matrix from the results of the tests.
 
 usage: support_matrix.py RESULTS.json [--write | --check]
 """
@@ -18,14 +18,14 @@ def public_name(op: str) -> str:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Capabilities as rows, operators as columns, each with the internal ones that it is made of."""
+    """The rows are capabilities, the columns operators. A column covers the operator's internal operators as well."""
     operators: dict[str, dict[str, dict[str, int]]] = results["operators"]
 
     def mark(name: str, capability: str) -> str:
-        own = [outcomes.get(capability, {}) for op, outcomes in operators.items() if public_name(op) == name]
-        if any(outcomes.get("failed") for outcomes in own):
+        found = [outcomes.get(capability, {}) for op, outcomes in operators.items() if public_name(op) == name]
+        if any(outcomes.get("failed") for outcomes in found):
             return "**fails**"
-        return "yes" if all(outcomes.get("passed") for outcomes in own) else ""
+        return "yes" if all(outcomes.get("passed") for outcomes in found) else ""
 
     names = sorted({public_name(op) for op in operators})
     rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
@@ -37,19 +37,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="put the table into the README")
-    action.add_argument("--check", action="store_true", help="fail when the README has another table")
+    action.add_argument("--write", action="store_true", help="write the table into the README")
+    action.add_argument("--check", action="store_true", help="fail if the README has a different table")
     options = parser.parse_args()
 
     printed = table(json.loads(options.results.read_text()))
     text = README.read_text()
     before, rest = text.split(BEGIN)
-    there, after = rest.split(END)
+    current, after = rest.split(END)
     if options.write:
         README.write_text(before + BEGIN + printed + END + after)
-    elif options.check and there != printed:
+    elif options.check and current != printed:
         hint = "scripts/support_matrix.py FILE --write"
-        print(f"the README's support matrix is not the one that the tests found ({hint}):\n{printed}", file=sys.stderr)
+        print(f"the README's support matrix differs from the tests' results ({hint}):\n{printed}", file=sys.stderr)
         return 1
     else:
         print(printed, end="")

@@ -64,7 +64,7 @@ def test_loops_and_bounds_are_the_same_ones() -> None:
             "clang 19 avx2 Release",
             200,
             0,
-            "1 loops, clang 19 avx2 Release: not compared, bounds are there for GCC 12 avx2 Release",
+            "1 loops, clang 19 avx2 Release: not compared (compilers with bounds: GCC 12 avx2 Release)",
         ),
     ],
 )

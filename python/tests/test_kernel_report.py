@@ -138,7 +138,7 @@ def test_kernels_of_cuda_headers_are_not_ours() -> None:
         ("plain_kernel", False),
     ],
 )
-def test_kernels_of_packs(name: str, packs: bool) -> None:
+def test_kernels_with_packs(name: str, packs: bool) -> None:
     assert report.moves_packs(name) == packs
 
 
@@ -243,11 +243,11 @@ def test_local_memory_is_wrong_without_packs_too() -> None:
 
 def test_packs_need_16_byte_accesses() -> None:
     text = "LDG.E.64 R4, desc[UR4][R2.64]\nSTG.E.64 desc[UR4][R8.64], R12"
-    assert kernel_of(PACKS, text).problems == ("no 16-byte accesses in a kernel of packs",)
+    assert kernel_of(PACKS, text).problems == ("no 16-byte accesses in a kernel with packs",)
     assert not kernel_of(SCALARS, text).problems
 
 
-def test_pack_in_pieces() -> None:
+def test_a_split_pack_is_found() -> None:
     """From the backward of trilinear, which stored one of eight packs of float16 in this way."""
     text = """
         LDG.E.128 R12, desc[UR8][R12.64]
@@ -259,7 +259,7 @@ def test_pack_in_pieces() -> None:
         STG.E.128 desc[UR8][R44.64], R12
     """
     assert kernel_of(PACKS, text).problems == (
-        "1 packs in pieces (stores): 16 bytes, or more, that kit::load or kit::store would move at once",
+        "1 split packs (stores): kit::load and kit::store access 16 bytes with one instruction",
     )
     assert not kernel_of(SCALARS, text).problems
 
