@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Every operator beside plain torch, torch.compile, the closest built-in and the memory roofline.
+"""Times every operator beside plain torch, torch.compile, the closest built-in and the memory roofline.
 
     benchmarks/bench.py [--quick] [--out DIR] [--case PATTERN]          see scripts/bench
     benchmarks/bench.py --device cuda [--seconds S] [--out DIR]         on a GPU
 
-Results are compared before they are timed; a case that fails, or is wrong, is reported, and the exit status says so.
-Backward is torch.autograd.grad on a graph that was recorded before. Where outputs are large, page faults decide, so
-there are regimes, with a process each:
+Results are compared before anything is timed. A case that fails or gives wrong results is reported, and the exit status
+is then not 0. Backward is torch.autograd.grad on a graph that was recorded before. If outputs are large, page faults
+dominate the time, so there are several regimes. The first three differ in the environment variables of the process:
 
-    default   outputs are allocated in the call
-    thp       the same with THP_MEM_ALLOC_ENABLE=1: torch's own memory is huge pages too
-    reused    the same with a malloc that keeps what was freed: outputs lie in memory that was touched
-    out       into an existing output, where the operator can
+    default   the call allocates its outputs
+    thp       as default, with THP_MEM_ALLOC_ENABLE=1: torch's own allocations use huge pages too
+    reused    as default, with a malloc that keeps freed memory: outputs are in memory that was touched before
+    out       the call writes to an existing output, if the operator can
 
-On a GPU there are two others: gpu is the GPU's own time, host that of a caller, who also waits for launches.
+On a GPU there are two others: gpu is the time that the GPU takes, host the time of a caller, who also launches kernels.
 
-"stream" moves the operator's bytes and computes nothing (stream.cpp, on a GPU gpu_timing.py), for working sets of twice
-the last-level cache and more: its ratio is the fraction of the roofline. "products" are lltm_cell's matrix products.
+The contestant "stream" moves the operator's bytes and computes nothing (stream.cpp, on a GPU gpu_timing.py). On the CPU
+it takes part if the working set is at least twice as large as the last-level cache. Its ratio is the fraction of the
+roofline. "products" are lltm_cell's matrix products.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from cases import Case, Contestant, Tensors, cases, gpu_cases
 from machine import caches, machine
-from stream import PREFETCH, Stream
-from targets import HOST_TIME, PRODUCTS, STREAM, evaluate, of_case
+from stream import PREFETCH_DISTANCES, Stream
+from targets import HOST_TIME, PRODUCTS, STREAM, evaluate, targeted_peers
 from timing import Samples, kept, measure, ratio, summary
 
-# What a process of the regime has in its environment.
+# The environment variables of each regime's process. Other regimes share the process of "default".
 ENVIRONMENT: dict[str, dict[str, str]] = {
     "default": {},
     "thp": {"THP_MEM_ALLOC_ENABLE": "1"},
     "reused": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)},
 }
-# Relative to the largest value.
+# Tolerances relative to the largest value.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -64,17 +65,17 @@ def as_tuple(result: Any) -> Tensors:
 
 
 def compare(name: str, results: Tensors, expected: Tensors, tolerance: float = 0) -> None:
-    """Errors beside the largest value, by pieces, so that temporary results stay in cache."""
+    """Raises an error unless the results agree. Compares them part by part, so that temporary tensors stay in cache."""
     if [t.shape for t in results] != [t.shape for t in expected]:
         raise AssertionError(f"{name}: the shapes differ from cppcuda's")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for short operators that meet other work on the machine
+    torch.set_num_threads(1)  # the operators are short, and more threads would wait for other work on the machine
     for got, want in zip(results, expected, strict=True):
         rows = max(1, len(want) * 2**18 // max(1, want.numel()))
         tolerance = max(tolerance, TOLERANCE[got.dtype], TOLERANCE[want.dtype])
-        for some, wanted in zip(got.detach().split(rows), want.detach().split(rows), strict=True):
-            error, allowed = float((some - wanted).abs().max()), tolerance * float(wanted.abs().max())
-            if not error <= allowed:  # so that NaN is wrong, too
+        for actual, reference in zip(got.detach().split(rows), want.detach().split(rows), strict=True):
+            error, allowed = float((actual - reference).abs().max()), tolerance * float(reference.abs().max())
+            if not error <= allowed:  # also true for NaN
                 raise AssertionError(f"{name} differs from cppcuda by {error:.2e}, more than {allowed:.2e}")
     torch.set_num_threads(threads)
 
@@ -82,7 +83,7 @@ def compare(name: str, results: Tensors, expected: Tensors, tolerance: float = 0
 def call_of(
     contestant: Contestant, mode: str, inputs: Tensors, grads: Tensors | None
 ) -> tuple[Callable[[], Any], Tensors]:
-    """What is timed, and the gradients of its outputs: those that are given, else new ones."""
+    """The call to time, and the gradients of its outputs: `grads` if given, else new ones."""
     inputs = contestant.prepare(*inputs)
     if mode == "forward":
         return partial(contestant.call, *inputs), ()
@@ -96,14 +97,14 @@ def call_of(
 
 def compiled(contestant: Contestant, threads: int) -> Contestant:
     torch._dynamo.reset()
-    inductor_config.cpp.threads = threads  # of what is compiled, also when it comes out of a cache
+    inductor_config.cpp.threads = threads  # of the compiled code, even if it comes from a cache
     return Contestant(torch.compile(contestant.call, dynamic=False), contestant.prepare)
 
 
 def measured(
     case: Case, calls: dict[str, list[Callable[[], Any]]], device: torch.device, options: argparse.Namespace
 ) -> dict[str, Samples]:
-    """Also of the stream of the case's bytes, where memory is the bound, in the time that it takes for them."""
+    """Times the calls and, for a memory-bound case, a stream kernel, whose time is scaled to the case's bytes."""
     if options.device == "cuda" and case.regime != HOST_TIME:
         import gpu_timing  # it needs Triton
 
@@ -118,20 +119,20 @@ def measured(
             samples[PRODUCTS] = dataclasses.replace(samples["products"], seconds=[p + s for p, s in parts])
         return samples
 
-    first = {name: of_sets[0] for name, of_sets in calls.items()}
+    first = {name: per_set[0] for name, per_set in calls.items()}
     if device.type == "cuda":
-        # Waiting for the GPU must not be much of a sample.
+        # Samples are long, so that synchronization is only a small part of them.
         gpu: dict[str, Any] = {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05}
         return measure(first, rounds=options.rounds, budget=options.budget, **gpu)
-    # The roofline is memory's: not of what the caches hold.
+    # The roofline is that of memory, and does not apply to data that the caches hold.
     if not case.bytes or sum(case.bytes) < 2 * max(caches().values(), default=0):
         return measure(first, rounds=options.rounds, budget=options.budget)
     loop = Stream(*case.bytes)
     threads = torch.get_num_threads()
     loop.check(threads)
-    first |= {f"{STREAM} {ahead}": loop.call(ahead, threads) for ahead in PREFETCH}
+    first |= {f"{STREAM} {distance}": loop.call(distance, threads) for distance in PREFETCH_DISTANCES}
     samples = measure(first, rounds=options.rounds, budget=options.budget)
-    tried = [samples.pop(f"{STREAM} {ahead}") for ahead in PREFETCH]
+    tried = [samples.pop(f"{STREAM} {distance}") for distance in PREFETCH_DISTANCES]
     best = min(tried, key=lambda s: statistics.median(s.seconds[i] for i in kept(s.switches)))
     samples[STREAM] = best.scaled(sum(case.bytes) / loop.bytes)
     return samples
@@ -151,15 +152,15 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
     if case.plain and options.compile:
         contestants["torch.compile"] = compiled(case.plain, threads)
     if options.quick:
-        wanted = {"cppcuda", *of_case(case.key, options.device)}
-        contestants = {name: c for name, c in contestants.items() if name in wanted or not c.comparable}
+        targeted = {"cppcuda", *targeted_peers(case.key, options.device)}
+        contestants = {name: c for name, c in contestants.items() if name in targeted or not c.comparable}
 
     calls: dict[str, list[Callable[[], Any]]] = {}
     failed: dict[str, str] = {}
     grads: list[Tensors | None] = [None] * sets
     expected: Tensors = ()
     for name, contestant in contestants.items():
-        # A gradient for outputs that are others would not fit.
+        # Contestants that compute something else have other outputs, and get gradients of their own.
         given = grads if contestant.comparable else [None] * sets
         try:
             made = [call_of(contestant, case.mode, i, g) for i, g in zip(inputs, given, strict=True)]
@@ -168,7 +169,7 @@ def run(case: Case, device: torch.device, options: argparse.Namespace) -> dict[s
         except Exception as error:
             if name == "cppcuda":
                 raise
-            # A peer that cannot do it is reported; one that is wrong is an error.
+            # A peer that fails is reported; a peer with wrong results is an error.
             failed[name] = f"{type(error).__name__}: {error}".splitlines()[0]
             calls.pop(name, None)
             continue
@@ -187,7 +188,7 @@ def record(
     case: Case, contestants: dict[str, Contestant], samples: dict[str, Samples], failed: dict[str, str], device: str
 ) -> dict[str, Any]:
     row: dict[str, Any] = {**case.key, "bytes": case.bytes, "contestants": {}, "failed": failed}
-    row["targeted"] = bool(of_case(case.key, device))
+    row["targeted"] = bool(targeted_peers(case.key, device))
     for name, values in samples.items():
         row["contestants"][name] = summary(values)
         if name != "cppcuda" and (name in (STREAM, PRODUCTS) or contestants[name].comparable):
@@ -196,7 +197,7 @@ def record(
     return row
 
 
-def spelled(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     scale, unit = next((s, u) for s, u in ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (0, "ns")) if seconds >= s)
     return f"{seconds / (scale or 1e-9):.3g} {unit}"
 
@@ -206,11 +207,12 @@ def header(width: int) -> str:
 
 
 def lines(row: dict[str, Any], width: int) -> Iterator[str]:
-    """The row of the table: a line for each contestant."""
+    """The lines of the table for this row, one for each contestant."""
     title = row["name"]
     for name, c in row["contestants"].items():
-        low, high = map(spelled, c["quartiles"])
-        text = f"{title:{width}}  {name:16}{spelled(c['min']):>9}{spelled(c['median']):>9}  {low + ' to ' + high:<20}"
+        low, high = map(format_seconds, c["quartiles"])
+        shortest, median = format_seconds(c["min"]), format_seconds(c["median"])
+        text = f"{title:{width}}  {name:16}{shortest:>9}{median:>9}  {low + ' to ' + high:<20}"
         if "ratio" in c:
             low, high = (f"{q:.2f}" for q in c["ratio_quartiles"])
             text += f"{c['ratio']:.2f} ({low} to {high})" + ", of the roofline" * (name == STREAM)
@@ -239,7 +241,7 @@ def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
             yield f"    missed: {missed['ratio']:.2f} ({low:.2f} to {high:.2f})  {missed['case']}"
 
 
-def described(about: dict[str, Any], device: str) -> str:
+def describe(about: dict[str, Any], device: str) -> str:
     commit = (about["commit"] or "unknown")[:10] + " with changes" * about["uncommitted_changes"]
     if device == "cuda":
         machine = f"{about['gpu'] or 'no GPU: not a measurement'}, driver {about.get('driver')}"
@@ -254,7 +256,7 @@ def described(about: dict[str, Any], device: str) -> str:
 def selected(options: argparse.Namespace) -> list[Case]:
     chosen = list(gpu_cases(options.tiny) if options.device == "cuda" else cases())
     if options.quick:
-        chosen = [c for c in chosen if of_case(c.key, options.device)]
+        chosen = [c for c in chosen if targeted_peers(c.key, options.device)]
     return [c for c in chosen if re.search(options.case, c.name)]
 
 
@@ -263,13 +265,13 @@ def cases_of(regime: str, options: argparse.Namespace) -> list[Case]:
 
 
 def work(options: argparse.Namespace) -> None:
-    """A process of one regime: JSON lines on stdout, the machine first, then before each case its number."""
+    """Measures one regime. Prints JSON lines on stdout: the machine, then the index and the row of each case."""
     stdout, sys.stdout = sys.stdout, sys.stderr
 
-    def tell(what: Any) -> None:
-        print(json.dumps(what), file=stdout, flush=True)
+    def send(message: Any) -> None:
+        print(json.dumps(message), file=stdout, flush=True)
 
-    # The graph is kept from call to call, which buffers that are given away do not allow.
+    # Backward runs many times on one graph, which donated buffers do not allow.
     functorch_config.donated_buffer = False
     about = machine() | {"threads": torch.get_num_threads()}
     device = torch.device("cpu" if options.tiny else options.device)
@@ -277,25 +279,25 @@ def work(options: argparse.Namespace) -> None:
         import gpu_timing
 
         about["copy_bytes_per_second"] = gpu_timing.copy_rate(2**30, device)
-    tell(about)
+    send(about)
     mine = cases_of(options.worker, options)
-    began, lately = time.perf_counter(), [0.0]
+    began, recent = time.perf_counter(), [0.0]
     for i, case in enumerate(mine[options.begin :], options.begin):
         start = time.perf_counter()
         print(f"{options.worker} {i + 1}/{len(mine)}: {case.name}", end=" ", file=sys.stderr, flush=True)
-        # The longest of the last few is the guess for the next one.
-        if options.seconds is not None and start - began + max(lately) > options.seconds:
+        # Assume that a case takes as long as the longest of the last five.
+        if options.seconds is not None and start - began + max(recent) > options.seconds:
             print("(no time left)", file=sys.stderr, flush=True)
             continue
-        tell(i)
+        send(i)
         try:
-            tell(run(case, device, options))
+            send(run(case, device, options))
         except Exception as error:
             traceback.print_exc()
-            tell(failed_row(case, f"{type(error).__name__}: {error}", options.device))
-            sys.exit(1)  # after an error of CUDA nothing else would work here
-        lately = [*lately[-4:], time.perf_counter() - start]
-        print(f"({lately[-1]:.1f} s)", file=sys.stderr, flush=True)
+            send(failed_row(case, f"{type(error).__name__}: {error}", options.device))
+            sys.exit(1)  # after a CUDA error nothing else works in this process
+        recent = [*recent[-4:], time.perf_counter() - start]
+        print(f"({recent[-1]:.1f} s)", file=sys.stderr, flush=True)
         if device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -305,12 +307,12 @@ def failed_row(case: Case, error: str, device: str) -> dict[str, Any]:
 
 
 def results_of(regime: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The machine, then a row for each case. One that fails takes its process with it; the next one has another."""
-    ours = {name for variables in ENVIRONMENT.values() for name in variables}
-    environment = {k: v for k, v in os.environ.items() if k not in ours} | ENVIRONMENT[regime]
+    """Yields the machine, then a row for each case. A case that fails ends its process; the next has a new one."""
+    hidden = {name for variables in ENVIRONMENT.values() for name in variables}
+    environment = {k: v for k, v in os.environ.items() if k not in hidden} | ENVIRONMENT[regime]
     if options.tiny:
-        environment["TRITON_INTERPRET"] = "1"  # from the start: Triton looks when it is imported
-    mine, start, begin, known = cases_of(regime, options), time.perf_counter(), 0, False
+        environment["TRITON_INTERPRET"] = "1"  # before the process starts, because Triton reads it on import
+    mine, start, begin, has_machine = cases_of(regime, options), time.perf_counter(), 0, False
     while begin < len(mine):
         command = [sys.executable, __file__, *sys.argv[1:], "--worker", regime, "--begin", str(begin)]
         if options.seconds is not None:
@@ -318,19 +320,19 @@ def results_of(regime: str, options: argparse.Namespace) -> Iterator[dict[str, A
         answered = False
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
-            if (about := process.stdout.readline()) and not known:
-                known = True
+            if (about := process.stdout.readline()) and not has_machine:
+                has_machine = True
                 yield json.loads(about)
-            for what in map(json.loads, process.stdout):
-                answered = not isinstance(what, int)
+            for message in map(json.loads, process.stdout):
+                answered = not isinstance(message, int)
                 if answered:
-                    yield what
+                    yield message
                 else:
-                    begin = what
+                    begin = message
         if not process.returncode:
             return
         status = f"the process of regime {regime} ended with status {process.returncode}"
-        if not known:
+        if not has_machine:
             sys.exit(status)
         if not answered:
             yield failed_row(mine[begin], status, options.device)
@@ -354,16 +356,16 @@ def draw_pictures(rows: list[dict[str, Any]], title: str, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the cases of the targets only")
+    parser.add_argument("--quick", action="store_true", help="only the cases that have a target")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder for bench.json and the pictures")
-    parser.add_argument("--json", type=Path, help="write this file only, and no pictures")
-    parser.add_argument("--case", default="", metavar="PATTERN", help="a regular expression: cases whose name has it")
-    parser.add_argument("--rounds", type=int, help="calm samples wanted of each contestant (default: 15, quick 9)")
-    parser.add_argument("--budget", type=float, help="seconds after which a case has no further round")
+    parser.add_argument("--json", type=Path, help="write only this file, and no pictures")
+    parser.add_argument("--case", default="", metavar="PATTERN", help="only cases whose name matches")
+    parser.add_argument("--rounds", type=int, help="samples without preemption per contestant (default: 15 or 9)")
+    parser.add_argument("--budget", type=float, help="seconds after which a case starts no further round")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, help="begin no case that would not end in this time")
-    parser.add_argument("--tiny", action="store_true", help="the GPU's cases, tiny, on the CPU: checks the benchmark")
-    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
+    parser.add_argument("--seconds", type=float, help="start no case that is likely to exceed this time")
+    parser.add_argument("--tiny", action="store_true", help="check the GPU's cases on the CPU with tiny inputs")
+    parser.add_argument("--no-compile", action="store_true", help="do not measure torch.compile")
     parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
     parser.add_argument("--begin", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -379,7 +381,7 @@ def main() -> None:
 
     chosen = selected(options)
     if not chosen:
-        sys.exit(f"no case has {options.case!r} in its name")
+        sys.exit(f"no case has a name that matches {options.case!r}")
     width = max(len(c.name) for c in chosen)
     keys = [case.key for case in chosen]
     result: dict[str, Any] = {"options": {k: str(v) for k, v in vars(options).items()}, "rows": []}
@@ -391,13 +393,14 @@ def main() -> None:
         for row in records:
             result["rows"].append(row)
             result["targets"] = evaluate(result["rows"], keys, options.device)
-            write(result, options)  # what there is, should the rest not come
+            write(result, options)  # after each row, so that an interrupted run keeps its results
             print(*lines(row, width), sep="\n", flush=True)
 
-    title = described(result["machine"], options.device)
+    title = describe(result["machine"], options.device)
     print(f"\n{title}")
     where = "an H200" if options.device == "cuda" else "two cores"
-    print(f"\nTargets, for {where}; of several cases the worst one:", *target_lines(result["targets"]), sep="\n")
+    print(f"\nTargets (for {where}); if a target has several cases, the worst one is shown:")
+    print(*target_lines(result["targets"]), sep="\n")
     write(result, options)
     if not options.json:
         draw_pictures([row for row in result["rows"] if row["contestants"]], title, options.out)

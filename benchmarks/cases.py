@@ -1,4 +1,4 @@
-"""What is measured: the operators, their inputs and their peers."""
+"""The cases of the benchmark: operators, their inputs and their peers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch import Tensor
 Tensors = tuple[Tensor, ...]
 
 
-def as_they_are(*tensors: Tensor) -> Tensors:
+def unchanged(*tensors: Tensor) -> Tensors:
     return tensors
 
 
 @dataclass(frozen=True)
 class Contestant:
     call: Callable[..., Any]
-    prepare: Callable[..., Tensors] = as_they_are  # the inputs in its own form, before time is taken
-    restore: Callable[..., Tensors] = as_they_are  # gradients of those as gradients of the inputs
-    comparable: bool = True  # False: it computes something else, and is there for scale
+    prepare: Callable[..., Tensors] = unchanged  # converts the inputs to the form that it takes; not timed
+    restore: Callable[..., Tensors] = unchanged  # converts gradients of these back to gradients of the inputs
+    comparable: bool = True  # False if it computes something else and only gives a scale
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Case:
     size: str
     elements: int
     inputs: Callable[[torch.device], Tensors]
-    contestants: dict[str, Contestant]  # "cppcuda" is the one that the others are peers of
-    plain: Contestant | None = None  # what torch.compile gets
-    bytes: tuple[int, int] | None = None  # read and written at least, where memory is the bound
+    contestants: dict[str, Contestant]  # "cppcuda" and its peers
+    plain: Contestant | None = None  # what torch.compile compiles
+    bytes: tuple[int, int] | None = None  # minimal numbers of bytes read and written, if memory is the bound
     dtype: str = "float32"
     layout: str = "contiguous"
     regime: str = "default"
@@ -58,14 +58,14 @@ class Case:
 
 
 def noise(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Tensor:
-    """Random numbers, repeated where they are many: making them takes longer than most operators."""
+    """Random numbers. Large tensors repeat them, because generating many takes longer than most operators."""
     numel = torch.Size(shape).numel()
     base = torch.randn(min(numel, 2**20 + 7), device=device).to(dtype)
     return base.repeat(-(-numel // base.numel()))[:numel].view(shape)
 
 
 def _into(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Contestant:
-    """function(x, out), with an `out` of its own that is NaN first, so that what does not write is found."""
+    """Calls function(x, out). `out` starts as NaN, so that a function that does not write it is found."""
 
     def prepare(x: Tensor) -> Tensors:
         x = x if dtype is None else x.to(dtype)
@@ -81,7 +81,7 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
         "sigmoid": {"eager": (peers.sigmoid, peers.sigmoid_into), "torch.sigmoid": (torch.sigmoid, torch.sigmoid)},
         "quick_gelu": {"eager": (peers.quick_gelu, peers.quick_gelu_into)},
     }[op]
-    # What torch.compile gets: the least that somebody would write.
+    # The simplest code that somebody would write; torch.compile compiles it.
     simplest = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
 
     def inputs(device: torch.device) -> Tensors:
@@ -102,7 +102,7 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
         contestants = {"cppcuda": Contestant(ours)} | {name: Contestant(f) for name, (f, _) in plain.items()}
         compiled = Contestant(simplest)
     size = elements * dtype.itemsize
-    # A cache line of a strided input is read whole.
+    # There is no roofline for strided inputs, because they are read in whole cache lines.
     moved = None if layout == "strided" else ((1 if mode == "forward" else 2) * size, size)
     power = f"2^{elements.bit_length() - 1}"
     return Case(op, mode, power, elements, inputs, contestants, compiled, moved, layout=layout, **where)
@@ -126,7 +126,7 @@ def trilinear(
         "F.grid_sample": Contestant(peers.grid_sample, peers.volume_of, peers.feats_of),
     }
     if dtype in (torch.bfloat16, torch.float16):
-        del contestants["F.grid_sample"]  # it has no 16-bit types on the CPU, or rounds positions to them
+        del contestants["F.grid_sample"]  # it does not support 16-bit types on the CPU, or rounds positions to them
     if points_dtype != dtype:
         del contestants["eager"]  # it computes in the wider type
     values, points = rows * features * dtype.itemsize, rows * 3 * points_dtype.itemsize
@@ -207,7 +207,7 @@ def lltm(mode: str, batch: int, inputs: int, state: int, **where: Any) -> Case:
 
 
 def cases() -> Iterator[Case]:
-    """On the CPU."""
+    """The cases for the CPU."""
     ops, modes = ("sigmoid", "quick_gelu"), ("forward", "backward")
     large = SIZES[-4:]
     for op in ops:
@@ -219,11 +219,11 @@ def cases() -> Iterator[Case]:
             yield activation(op, "forward", elements, regime="out")
         for mode, elements in product(modes, (2**14, 2**20, 2**26)):
             yield activation(op, mode, elements, threads="one")
-        for dtype, last in (("bfloat16", 2**26), ("float16", 2**26), ("float64", 2**25)):
-            for mode, elements in product(modes, (2**10, 2**20, last)):
+        for dtype, largest in (("bfloat16", 2**26), ("float16", 2**26), ("float64", 2**25)):
+            for mode, elements in product(modes, (2**10, 2**20, largest)):
                 yield activation(op, mode, elements, dtype=dtype)
-            yield activation(op, "forward", last, dtype=dtype, regime="out")
-            yield activation(op, "forward", last, dtype=dtype, regime="thp")
+            yield activation(op, "forward", largest, dtype=dtype, regime="out")
+            yield activation(op, "forward", largest, dtype=dtype, regime="thp")
         for layout, elements in product(("channels_last", "strided"), (2**20, 2**24)):
             yield activation(op, "forward", elements, layout)
         yield activation(op, "both", 64)
@@ -251,44 +251,44 @@ def _without_compile(case: Case) -> Case:
 
 
 def gpu_cases(tiny: bool = False) -> Iterator[Case]:
-    """The most wanted first: time may end before they do. tiny: where nothing is to be measured."""
+    """The cases for a GPU, the most important first, because time may run out. tiny: for checks without a GPU."""
     gpu: dict[str, Any] = {"regime": GPU_TIME}
     modes, half_types = ("forward", "backward"), ("bfloat16", "float16")
     values, images, elements, batch = 2**24, (8, 64, 256, 256), 2**26, 4096
-    without_packs, small = (8, 64, 255, 255), (8, 64, 128, 128)
+    unaligned, small = (8, 64, 255, 255), (8, 64, 128, 128)
     if tiny:
         values, images, elements, batch = 2**11, (1, 8, 4, 4), 2**12, 8
-        without_packs, small = (1, 8, 3, 3), (1, 8, 2, 2)
+        unaligned, small = (1, 8, 3, 3), (1, 8, 2, 2)
 
-    def of_features(mode: str, features: int, dtype: str = "float32") -> Case:
+    def trilinear_case(mode: str, features: int, dtype: str = "float32") -> Case:
         return trilinear(mode, features, values // features, torch.float32, dtype=dtype, **gpu)
 
     for mode in modes:
         yield activation("quick_gelu", mode, elements, **gpu)
-        yield of_features(mode, 256)
+        yield trilinear_case(mode, 256)
         yield _without_compile(upsample(mode, shape=images, **gpu))
     for regime in (GPU_TIME, HOST_TIME):
         yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
     for mode in modes:
-        yield of_features(mode, 8)
-        yield of_features(mode, 3)
+        yield trilinear_case(mode, 8)
+        yield trilinear_case(mode, 3)
         yield _without_compile(lltm(mode, batch, 512 if not tiny else 8, 512 if not tiny else 8, **gpu))
         yield _without_compile(upsample(mode, "channels_last", images, **gpu))
         for dtype in half_types:
             yield _without_compile(activation("quick_gelu", mode, elements, dtype=dtype, **gpu))
             yield _without_compile(upsample(mode, shape=images, dtype=dtype, **gpu))
-            yield _without_compile(of_features(mode, 256, dtype))
+            yield _without_compile(trilinear_case(mode, 256, dtype))
     for mode in modes:
         yield _without_compile(activation("sigmoid", mode, elements, **gpu))
-        yield of_features(mode, 1)
-        yield of_features(mode, 32)
-        yield _without_compile(of_features(mode, 8, "bfloat16"))
-        yield _without_compile(of_features(mode, 3, "bfloat16"))
+        yield trilinear_case(mode, 1)
+        yield trilinear_case(mode, 32)
+        yield _without_compile(trilinear_case(mode, 8, "bfloat16"))
+        yield _without_compile(trilinear_case(mode, 3, "bfloat16"))
         yield _without_compile(activation("sigmoid", mode, elements, dtype="bfloat16", **gpu))
         yield _without_compile(upsample(mode, "channels_last", images, dtype="bfloat16", **gpu))
         yield _without_compile(activation("sigmoid", mode, elements, dtype="float16", **gpu))
-        yield _without_compile(of_features(mode, 4))
-        yield _without_compile(of_features(mode, 33))
+        yield _without_compile(trilinear_case(mode, 4))
+        yield _without_compile(trilinear_case(mode, 33))
         for dtype in ("float32", "bfloat16"):
             yield _without_compile(upsample(mode, shape=small, factor=4, dtype=dtype, **gpu))
-            yield _without_compile(upsample(mode, shape=without_packs, dtype=dtype, **gpu))
+            yield _without_compile(upsample(mode, shape=unaligned, dtype=dtype, **gpu))

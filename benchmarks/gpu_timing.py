@@ -1,10 +1,11 @@
-"""Fair timing on a GPU, and the stream kernel that is its roofline.
+"""Fair timing on a GPU, and the stream kernel that measures its roofline.
 
-A sample is a number of calls between two CUDA events. The GPU spins while the host queues them, so a sample holds
-GPU time only, also of calls that cost the host more than the GPU. Contestants take turns within a round, so that a
-change of clocks meets all of them. Successive calls use different inputs, together larger than the L2 cache.
+A sample is the mean time of several calls between two CUDA events. The GPU spins while the host queues the calls, so
+that a sample contains GPU time only, even if a call takes longer on the host than on the GPU. Contestants take turns
+within a round, so that a change of clock rates affects all of them. Successive calls use different inputs, which
+together are larger than the L2 cache.
 
-Without a GPU the same code runs on the CPU, Triton's kernels interpreted: that checks the benchmark, not speed.
+Without a GPU the same code runs on the CPU, with Triton's interpreter. That checks the benchmark but measures nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from timing import Samples, summary
 
 Calls = Sequence[Callable[[], Any]]  # one for each set of inputs
 
-# The start of a sample: the host has this long per call, measured, times a reserve, which grows while it is too small.
-_SPIN_RESERVE = (1.5, 4, 10, 25)
+# The GPU spins for the time that the host needs to queue the calls, times a factor. If the GPU stops spinning too
+# early, the sample is taken again with the next factor.
+_SPIN_FACTORS = (1.5, 4, 10, 25)
 _SPIN_CYCLES_PER_SECOND = 2e9
-# The queue of launches is finite (1024): few calls of an op that is many kernels.
-_MOST_CALLS = 40
+# The queue of launches holds 1024 kernels, and a call may launch many.
+_MAX_CALLS = 40
 
 
 def input_sets(input_bytes: int, device: torch.device) -> int:
-    """How many sets of inputs are larger than the L2 cache by far."""
+    """The number of input sets that together are several times as large as the L2 cache."""
     if device.type != "cuda":
         return 2
     return max(2, math.ceil(4 * torch.cuda.get_device_properties(device).L2_cache_size / input_bytes) + 1)
 
 
 def _sample(calls: Calls, count: int, host_seconds: float, device: torch.device) -> float:
-    # What a call returns is kept until its inputs come again, so that outputs rotate too.
+    # Results are kept until their inputs are used again, so that outputs rotate too.
     kept: list[Any] = [None] * len(calls)
     if device.type != "cuda":
         start = time.perf_counter()
@@ -46,8 +48,8 @@ def _sample(calls: Calls, count: int, host_seconds: float, device: torch.device)
             kept[i % len(calls)] = calls[i % len(calls)]()
         return (time.perf_counter() - start) / count
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for reserve in _SPIN_RESERVE:
-        torch.cuda._sleep(int(reserve * host_seconds * count * _SPIN_CYCLES_PER_SECOND) + 1000)
+    for factor in _SPIN_FACTORS:
+        torch.cuda._sleep(int(factor * host_seconds * count * _SPIN_CYCLES_PER_SECOND) + 1000)
         begin.record()
         for i in range(count):
             kept[i % len(calls)] = calls[i % len(calls)]()
@@ -60,7 +62,7 @@ def _sample(calls: Calls, count: int, host_seconds: float, device: torch.device)
 
 
 def _host_seconds(calls: Calls, device: torch.device) -> float:
-    """How long the host takes for a call, without waiting for the GPU."""
+    """The time that a call takes on the host, without waiting for the GPU."""
     start = time.perf_counter()
     kept = [call() for call in calls]
     seconds = (time.perf_counter() - start) / len(calls)
@@ -78,17 +80,17 @@ def measure(
     sample_seconds: float = 2e-3,
     warm_up: float = 0.3,
 ) -> dict[str, Samples]:
-    """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, but has two calls at least
-    and each set of inputs once. Before the rounds the GPU works for warm_up seconds: its clocks are low after some of
-    waiting, for a compiler, say."""
+    """Times the contestants in turn, `rounds` times. Each sample lasts about sample_seconds, but has at least two calls
+    and uses every set of inputs. Before the first round the GPU works for warm_up seconds, because its clock rates are
+    low after it was idle, during compilation for example."""
     host: dict[str, float] = {}
     result: dict[str, Samples] = {}
     for name, calls in contestants.items():
-        # Twice over all inputs: compiles what compiles lazily, and fills the allocator's cache.
+        # Two passes over all inputs trigger lazy compilation and fill the allocator's cache.
         _sample(calls, 2 * len(calls), 0, device)
         host[name] = max(_host_seconds(calls, device) for _ in range(3))
         once = _sample(calls, len(calls), host[name], device)
-        result[name] = Samples(max(2, len(calls), min(_MOST_CALLS, round(sample_seconds / max(once, 1e-9)))))
+        result[name] = Samples(max(2, len(calls), min(_MAX_CALLS, round(sample_seconds / max(once, 1e-9)))))
     until = time.perf_counter() + warm_up
     while device.type == "cuda" and time.perf_counter() < until:
         for name, calls in contestants.items():
@@ -96,24 +98,24 @@ def measure(
     for _ in range(rounds):
         for name, calls in contestants.items():
             result[name].seconds.append(_sample(calls, result[name].calls, host[name], device))
-            result[name].switches.append(0)  # the GPU's clock does not know of them
+            result[name].switches.append(0)  # context switches do not affect GPU time
     return result
 
 
 @triton.jit
 def _stream(
-    src,  # noqa: ANN001 (Triton would look the annotation up)
+    src,  # noqa: ANN001 (Triton would evaluate the annotation)
     dst,  # noqa: ANN001
     n,  # noqa: ANN001  elements of one array, a multiple of BLOCK
     READS: tl.constexpr,  # noqa: N803
     WRITES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
-    TOGETHER: tl.constexpr,  # noqa: N803
+    ADJACENT: tl.constexpr,  # noqa: N803
 ) -> None:
-    # TOGETHER: a program reads READS neighbouring blocks; otherwise one block of each of READS arrays.
+    # If ADJACENT, a program reads READS adjacent blocks; otherwise it reads one block of each of READS arrays.
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    if TOGETHER:
+    if ADJACENT:
         read_from, read_step = block * READS * BLOCK, BLOCK
         write_to, write_step = block * WRITES * BLOCK, BLOCK
     else:
@@ -130,14 +132,14 @@ def _stream(
 class StreamConfig:
     block: int
     warps: int
-    together: bool
+    adjacent: bool
 
 
 _CONFIGS = [StreamConfig(b, w, t) for b, w in ((512, 4), (1024, 4), (2048, 8)) for t in (True, False)]
 
 
 def mix(read_bytes: float, written_bytes: float) -> tuple[int, int]:
-    """Whole numbers reads:writes for a ratio of bytes: the smallest within 1.5 %, else the closest."""
+    """Small integers (reads, writes) with the ratio of the bytes: the smallest within 1.5 %, else the closest."""
     ratio = read_bytes / written_bytes
     pairs = sorted(((r, w) for r in range(1, 26) for w in range(1, 26)), key=sum)
     error = {p: abs(p[0] / p[1] / ratio - 1) for p in pairs}
@@ -171,7 +173,7 @@ class Stream:
             READS=self.reads,
             WRITES=self.writes,
             BLOCK=c.block,
-            TOGETHER=c.together,
+            ADJACENT=c.adjacent,
             num_warps=c.warps,
         )
 
@@ -180,19 +182,19 @@ class Stream:
         return [partial(self._call, i) for i in range(len(self._buffers))]
 
     def check(self) -> None:
-        """Whether it reads and writes all that it says, in the configuration at hand."""
+        """Raises an error unless the current configuration reads and writes all arrays."""
         src, dst = self._buffers[0]
         dst.fill_(float("nan"))
         self._call(0)
         c = self.config
-        shape = (self.n // c.block, self.reads, c.block) if c.together else (self.reads, self.n)
-        sums = src.view(shape).sum(1 if c.together else 0)
-        sums = sums.unsqueeze(1 if c.together else 0)
-        shape = (self.n // c.block, self.writes, c.block) if c.together else (self.writes, self.n)
+        shape = (self.n // c.block, self.reads, c.block) if c.adjacent else (self.reads, self.n)
+        sums = src.view(shape).sum(1 if c.adjacent else 0)
+        sums = sums.unsqueeze(1 if c.adjacent else 0)
+        shape = (self.n // c.block, self.writes, c.block) if c.adjacent else (self.writes, self.n)
         torch.testing.assert_close(dst.view(shape), sums.expand(shape))
 
     def tune(self) -> None:
-        """Keeps the fastest configuration."""
+        """Selects the fastest configuration."""
         seconds = {}
         for config in _CONFIGS:
             self.config = config
@@ -206,7 +208,7 @@ _tuned: dict[tuple[int, int], StreamConfig] = {}
 
 
 def stream_of(read: int, written: int, sets: int, device: torch.device) -> Stream:
-    """With the same reads and writes as an operator, and the configuration that is fastest for their mix."""
+    """A stream with an operator's mix of reads and writes, in the configuration that is fastest for this mix."""
     ratio = mix(read, written)
     stream = Stream(*ratio, read + written, sets, device)
     if ratio in _tuned:
@@ -219,7 +221,7 @@ def stream_of(read: int, written: int, sets: int, device: torch.device) -> Strea
 
 
 def copy_rate(total_bytes: int, device: torch.device) -> float:
-    """Bytes per second, read and written, of torch's own copy."""
+    """The bytes per second that torch's copy_ reads and writes."""
     n = total_bytes // 8
     pairs = [(torch.rand(n, device=device), torch.empty(n, device=device)) for _ in range(2)]
     samples = measure({"copy": [partial(to.copy_, source) for source, to in pairs]}, device=device, rounds=5)

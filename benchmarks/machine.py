@@ -1,4 +1,4 @@
-"""What numbers were measured on, read from the machine."""
+"""Describes the machine that the numbers were measured on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import cppcuda
 import torch
 
-# Variables that change how fast something is.
-_MATTERS = re.compile("(OMP|GOMP|KMP|MKL|MALLOC|CPPCUDA|ATEN|THP|TORCHINDUCTOR)_|LD_PRELOAD|GLIBC_TUNABLES")
+# Environment variables that affect speed.
+_AFFECTS_SPEED = re.compile("(OMP|GOMP|KMP|MKL|MALLOC|CPPCUDA|ATEN|THP|TORCHINDUCTOR)_|LD_PRELOAD|GLIBC_TUNABLES")
 
 
 def _output_of(*command: str) -> str:
@@ -32,7 +32,7 @@ def _text(path: str | Path) -> str:
 
 
 def caches() -> dict[str, int]:
-    """Bytes of each cache that the first CPU uses; of a virtual machine what it is told."""
+    """The size of each cache of the first CPU in bytes, as the machine reports it, which may be virtual."""
     sizes = {}
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         size = re.fullmatch(r"(\d+)([KM]?)", _text(cache / "size"))
@@ -46,7 +46,7 @@ def machine() -> dict[str, Any]:
     model = re.search(r"model name\s*: (.*)", _text("/proc/cpuinfo"))
     record: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        # A copy of the files alone does not know its commit.
+        # A copy of the files without .git does not know its commit.
         "commit": os.environ.get("CPPCUDA_COMMIT") or _output_of("git", "rev-parse", "HEAD").strip() or None,
         "uncommitted_changes": bool(_output_of("git", "status", "--porcelain", "--untracked-files=no").strip()),
         "cppcuda": cppcuda.__version__,
@@ -57,7 +57,7 @@ def machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "caches": caches(),
         "transparent_hugepage": _text("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "environment": {k: v for k, v in os.environ.items() if _MATTERS.match(k)},
+        "environment": {k: v for k, v in os.environ.items() if _AFFECTS_SPEED.match(k)},
         "load_average": os.getloadavg()[0],
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": None,

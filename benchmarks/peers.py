@@ -1,4 +1,4 @@
-"""The operators as one writes them in plain torch: what every benchmark compares with, and what it compiles."""
+"""The operators in plain torch, which every benchmark compares with and passes to torch.compile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tenso
 
 
 def upsample_asymmetric(image: Tensor) -> Tensor:
-    """Bilinear upsampling by 2 with the coordinates of TensorFlow 1.x, which F.interpolate does not have."""
+    """Bilinear upsampling by 2 with the coordinates of TensorFlow 1.x, which F.interpolate does not support."""
     for dim in (2, 3):
         after = torch.cat([image.narrow(dim, 1, image.shape[dim] - 1), image.narrow(dim, -1, 1)], dim)
         image = torch.stack([image, (image + after) / 2], dim + 1).flatten(dim, dim + 1)
@@ -39,7 +39,7 @@ def upsample_asymmetric(image: Tensor) -> Tensor:
 
 
 def trilinear(feats: Tensor, points: Tensor) -> Tensor:
-    """Corner by corner, each with its weight, as one writes it down."""
+    """Corner by corner, each with its weight, as one would write it first."""
     near, far = ((1 - points) / 2).unsqueeze(-1), ((1 + points) / 2).unsqueeze(-1)
     weight = [
         (near, far)[i][:, 0] * (near, far)[j][:, 1] * (near, far)[k][:, 2]
@@ -51,13 +51,13 @@ def trilinear(feats: Tensor, points: Tensor) -> Tensor:
 
 
 def _factors(points: Tensor, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor], ...]:
-    """For each axis the factors of the near and the far side, [N, 1] each."""
+    """The factors of the near and the far side of each axis, [N, 1] each."""
     far = (points + 1) / 2
     return tuple((1 - t.to(dtype), t.to(dtype)) for t in far.unsqueeze(-1).unbind(1))
 
 
 def trilinear_corners(feats: Tensor, points: Tensor) -> Tensor:
-    """Corner by corner, weights factored out: the fewest operations; no tensor is larger than the output."""
+    """Corner by corner with factored weights: the fewest operations, and no tensor is larger than the output."""
     (u0, u1), (v0, v1), (w0, w1) = _factors(points, feats.dtype)
     a, b, c, d = v0 * w0, v0 * w1, v1 * w0, v1 * w1
     x = feats.unbind(1)
@@ -65,7 +65,7 @@ def trilinear_corners(feats: Tensor, points: Tensor) -> Tensor:
 
 
 def _weights(points: Tensor, dtype: torch.dtype) -> Tensor:
-    """[N, 8]"""
+    """The weights of the corners, [N, 8]."""
     far = (points + 1) / 2
     x, y, z = torch.stack([1 - far, far], -1).unbind(1)
     return (x[:, :, None, None] * y[:, None, :, None] * z[:, None, None, :]).flatten(1).to(dtype)
@@ -76,12 +76,12 @@ def trilinear_bmm(feats: Tensor, points: Tensor) -> Tensor:
 
 
 def grid_sample(volume: Tensor, points: Tensor) -> Tensor:
-    """volume [N, F, 2, 2, 2], points [N, 3] in grid_sample's order, the last axis of the volume first"""
+    """volume [N, F, 2, 2, 2]; points [N, 3] in grid_sample's order: the volume's last axis comes first."""
     return F.grid_sample(volume, points[:, None, None, None], mode="bilinear", align_corners=True).flatten(1)
 
 
 def volume_of(feats: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """trilinear's inputs as grid_sample takes them."""
+    """Converts the inputs of trilinear to those of grid_sample."""
     return feats.transpose(1, 2).contiguous().unflatten(2, (2, 2, 2)), points.flip(1)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a benchmark's rows."""
+"""Draws the pictures of a benchmark's rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from targets import PRODUCTS, STREAM
 
-# One colour, one entry in the legend: never in one row together.
+# These share a colour and an entry in the legend, because no row has two of them.
 _BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
-# Okabe and Ito's palette, for every kind of colour vision; the colour says which contestant. In the order of bars.
+# A colour for each contestant, in the order of the bars: Okabe and Ito's palette, for every kind of colour vision.
 COLOURS = {
     "cppcuda": "#0072B2",
     "eager": "#D55E00",
@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 def _times(axes: Axes, rows: Rows) -> None:
-    """Time per element over size: medians, with quartiles behind them."""
+    """Plots time per element over size: medians as lines, quartiles as bands."""
     names = dict.fromkeys(name for row in rows for name in row["contestants"])
     for name in names:
         points = sorted((r["elements"], r["contestants"][name]) for r in rows if name in r["contestants"])
@@ -51,14 +51,14 @@ def _times(axes: Axes, rows: Rows) -> None:
 
 
 def draw_times(rows: Rows, mode: str, title: str, path: Path) -> None:
-    """A panel for each activation and dtype."""
+    """Draws a panel for each elementwise operator and dtype."""
     usual = (mode, "contiguous", "default", "all")
     panels: dict[tuple[str, str], Rows] = {}
     for row in rows:
         if row["op"] in ELEMENTWISE and (row["mode"], row["layout"], row["regime"], row["threads"]) == usual:
             panels.setdefault((row["op"], row["dtype"]), []).append(row)
-    # One size is no line.
-    panels = {key: of for key, of in panels.items() if len(of) > 1}
+    # A line needs more than one size.
+    panels = {key: panel for key, panel in panels.items() if len(panel) > 1}
     ops, dtypes = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
     if not panels:
         return
@@ -87,8 +87,8 @@ def draw_times(rows: Rows, mode: str, title: str, path: Path) -> None:
 
 
 def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path) -> None:
-    """A group of bars for each row: its ratios, with quartiles, and a line at 1. Ratios to peers, which are above and
-    below 1, on a log axis, from there; of the roofline from 0."""
+    """Draws a group of bars for each row: its ratios, with quartiles, and a line at 1. Ratios to peers may be above or
+    below 1, so their bars start at 1, on a log axis. Fractions of the roofline start at 0."""
     rows = [r for r in rows if any("ratio" in r["contestants"].get(p, {}) for p in peers)]
     if not rows:
         return
@@ -98,9 +98,9 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
     figure, axes = plt.subplots(figsize=(11, height), layout="constrained")
     y, ticks = 0.0, []
     handles: dict[str, Artist] = {}
-    for of in bars:
-        ticks.append(y + (len(of) - 1) / 2)
-        for name, c in of:
+    for group in bars:
+        ticks.append(y + (len(group) - 1) / 2)
+        for name, c in group:
             ratio, (low, high) = c["ratio"], c["ratio_quartiles"]
             colour = COLOURS["cppcuda"] if name == STREAM else COLOURS[name]
             (bar,) = axes.barh(y, ratio - start, 0.9, left=start, color=colour)
@@ -129,16 +129,16 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
 
 
 def draw(rows: Rows, title: str, folder: Path) -> None:
-    rows = sorted(rows, key=lambda r: r["op"])  # stable: otherwise as they were measured
+    rows = sorted(rows, key=lambda r: r["op"])  # a stable sort: within an operator, in the order of measurement
     for mode in ("forward", "backward"):
         draw_times(rows, mode, title, folder / f"time_{mode}.png")
     text = "fraction of the memory roofline (time of a stream loop with the same reads and writes / cppcuda's)"
     draw_bars(rows, [STREAM], text, title, folder / "roofline.png")
     peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
-    # Only those cases of the activations that have a target: a plot of every size would be too large.
+    # Only the elementwise cases that have a target, because a plot of every size would be too large.
     groups = {"elementwise": [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]}
     for op in ("trilinear", "upsample", "lltm"):
         groups[op] = [r for r in rows if r["op"].startswith(op)]
-    for name, those in groups.items():
-        text = "time of the peer / cppcuda's: right of 1 cppcuda is faster"
-        draw_bars(those, peers, text, title, folder / f"ratio_{name}.png")
+    for name, group in groups.items():
+        text = "time of the peer / cppcuda's (right of 1, cppcuda is faster)"
+        draw_bars(group, peers, text, title, folder / f"ratio_{name}.png")

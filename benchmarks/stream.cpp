@@ -1,5 +1,5 @@
-// The memory roofline: a loop that reads and writes as an operator does and computes next to nothing. Blocks of `reads`
-// cache lines are read, and after each `writes` lines written past the caches, so that no line is read in order to be
+// The memory roofline: a loop with an operator's mix of reads and writes that computes next to nothing. It alternately
+// reads `reads` cache lines and writes `writes` lines. Stores are non-temporal, so that no line is read only to be
 // overwritten.
 #include <cstdint>
 #if defined(__SSE2__)
@@ -19,8 +19,9 @@ static inline void store(Line* to, const Line& value) {
 #endif
 }
 
-// `ahead` is the prefetch distance in lines, 0 for none. Prefetching past the end is harmless.
-extern "C" void stream(const Line* from, Line* to, std::int64_t blocks, int reads, int writes, int ahead, int threads) {
+// `distance` is the prefetch distance in lines, 0 for none. Prefetching past the end is harmless.
+extern "C" void stream(const Line* from, Line* to, std::int64_t blocks, int reads, int writes, int distance,
+                       int threads) {
 #pragma omp parallel num_threads(threads)
   {
 #pragma omp for schedule(static)
@@ -28,7 +29,7 @@ extern "C" void stream(const Line* from, Line* to, std::int64_t blocks, int read
       const Line* in = from + block * reads;
       Line sum{};
       for (int i = 0; i < reads; ++i) {
-        if (ahead != 0) __builtin_prefetch(in + i + ahead);
+        if (distance != 0) __builtin_prefetch(in + i + distance);
         sum += in[i];
       }
       for (int i = 0; i < writes; ++i) store(to + block * writes + i, sum);

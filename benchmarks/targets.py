@@ -1,5 +1,4 @@
-"""What is to be reached, as data: on the CPU with two cores, on the GPU with an H200. A target that several cases have
-counts by the worst of them."""
+"""The targets as data, for two cores of a CPU and for an H200. If a target has several cases, the worst one counts."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STREAM = "stream"
-# Elements of the elementwise cases.
+# The numbers of elements of the elementwise cases.
 SIZES = tuple(2**e for e in (6, 10, 14, 17, 20, 22, 24, 26))
 _ACTIVATIONS = ("quick_gelu", "sigmoid")
 _LARGE = (2**20, 2**22, 2**24, 2**26)
@@ -18,46 +17,46 @@ _LARGE = (2**20, 2**22, 2**24, 2**26)
 class Target:
     text: str
     against: str
-    at_least: float  # time of `against` over ours; of the roofline for "stream"
+    at_least: float  # time of `against` over ours; for "stream" the fraction of the roofline
     where: dict[str, Any] = field(default_factory=dict)
 
     def selects(self, row: dict[str, Any]) -> bool:
-        """Whether the case is one of this target's: all threads and contiguous float32, unless said otherwise."""
+        """Whether the case belongs to this target: by default contiguous float32 with all threads."""
         where = {"layout": "contiguous", "threads": "all", "dtype": "float32", "regime": "default", **self.where}
         return all(row[k] in v if isinstance(v, tuple) else row[k] == v for k, v in where.items())
 
 
 def _targets() -> Iterator[Target]:
-    def of(text: str, against: str, at_least: float, **where: Any) -> Target:
+    def target(text: str, against: str, at_least: float, **where: Any) -> Target:
         return Target(text, against, at_least, where)
 
     gelu: dict[str, Any] = {"op": "quick_gelu", "mode": "forward"}
     sigmoid: dict[str, Any] = {"op": "sigmoid", "mode": "forward"}
     for regime, eager, compiled, builtin in (("default", 8, 3, 3.5), ("thp", 3, 1.1, 1)):
         large = {"elements": 2**26, "regime": regime}
-        yield of(f"quick_gelu 2^26, {regime}", "eager", eager, **gelu, **large)
-        yield of(f"quick_gelu 2^26, {regime}", "torch.compile", compiled, **gelu, **large)
-        yield of(f"sigmoid 2^26, {regime}", "torch.sigmoid", builtin, **sigmoid, **large)
-    yield of("sigmoid, any smaller size", "torch.sigmoid", 1, **sigmoid, elements=SIZES[:-1])
-    yield of("quick_gelu 2^20", "eager", 2.5, **gelu, elements=2**20)
-    yield of("quick_gelu 2^20", "torch.compile", 1.5, **gelu, elements=2**20)
+        yield target(f"quick_gelu 2^26, {regime}", "eager", eager, **gelu, **large)
+        yield target(f"quick_gelu 2^26, {regime}", "torch.compile", compiled, **gelu, **large)
+        yield target(f"sigmoid 2^26, {regime}", "torch.sigmoid", builtin, **sigmoid, **large)
+    yield target("sigmoid, any smaller size", "torch.sigmoid", 1, **sigmoid, elements=SIZES[:-1])
+    yield target("quick_gelu 2^20", "eager", 2.5, **gelu, elements=2**20)
+    yield target("quick_gelu 2^20", "torch.compile", 1.5, **gelu, elements=2**20)
     for op in _ACTIVATIONS:
         into = {"op": op, "mode": "forward", "regime": "out"}
-        yield of(f"{op} into an existing output, >= 64 MiB", STREAM, 0.9, **into, elements=(2**24, 2**26))
+        yield target(f"{op} into an existing output, >= 64 MiB", STREAM, 0.9, **into, elements=(2**24, 2**26))
         for dtype in ("bfloat16", "float16"):
             text = f"{op} {dtype} 2^26, existing output"
-            yield of(text, "cppcuda float32", 1, **into, elements=2**26, dtype=dtype)
-        yield of(f"{op} backward, >= 2^20", "eager", 3, op=op, mode="backward", elements=_LARGE)
+            yield target(text, "cppcuda float32", 1, **into, elements=2**26, dtype=dtype)
+        yield target(f"{op} backward, >= 2^20", "eager", 3, op=op, mode="backward", elements=_LARGE)
 
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode, "size": tuple(f"65536x{f}" for f in (8, 32, 256))}
         bmm = where if mode == "backward" else {**where, "size": "65536x256"}
         peers = zip(("eager", "eager bmm", "F.grid_sample", "torch.compile"), bounds, strict=True)
         for peer, bound in peers:
-            yield of(f"trilinear {mode}", peer, bound, **(bmm if peer == "eager bmm" else where))
+            yield target(f"trilinear {mode}", peer, bound, **(bmm if peer == "eager bmm" else where))
     large = {"op": "trilinear", "size": "65536x256"}
-    yield of("trilinear F=256, memory that is reused", STREAM, 0.9, **large, mode="forward", regime="reused")
-    yield of("trilinear F=256 backward", STREAM, 0.45, **large, mode="backward")
+    yield target("trilinear F=256, memory that is reused", STREAM, 0.9, **large, mode="forward", regime="reused")
+    yield target("trilinear F=256 backward", STREAM, 0.45, **large, mode="backward")
 
     for layout, regime, forward, backward in (
         ("contiguous", "default", 6, 6),
@@ -67,71 +66,73 @@ def _targets() -> Iterator[Target]:
         for mode, bound in (("forward", forward), ("backward", backward)):
             text = f"upsample_bilinear2d {layout} {mode}, {regime}"
             size = {"op": "upsample_bilinear2d", "size": "8x64x128x128"}
-            yield of(text, "F.interpolate", bound, **size, mode=mode, layout=layout, regime=regime)
+            yield target(text, "F.interpolate", bound, **size, mode=mode, layout=layout, regime=regime)
 
     cell = {"op": "lltm_cell", "size": "16/32/128", "mode": "both"}
-    yield of("lltm_cell 16/32/128 forward + backward", "eager", 2, **cell)
-    yield of("lltm_cell 16/32/128 forward + backward", "torch.compile", 1.2, **cell)
-    # At most 0.6 of its time.
-    yield of("quick_gelu 64 elements, both from Python", "eager", 1 / 0.6, op="quick_gelu", mode="both", elements=64)
+    yield target("lltm_cell 16/32/128 forward + backward", "eager", 2, **cell)
+    yield target("lltm_cell 16/32/128 forward + backward", "torch.compile", 1.2, **cell)
+    # At most 0.6 of the peer's time.
+    yield target(
+        "quick_gelu 64 elements, both from Python", "eager", 1 / 0.6, op="quick_gelu", mode="both", elements=64
+    )
 
 
-# The matrix products of lltm_cell, in turn with a stream kernel that moves the bytes of its pointwise part.
+# The time of lltm_cell's matrix products plus that of a stream kernel that moves the bytes of its pointwise part.
 PRODUCTS = "products + stream"
-# Regimes of a GPU: its own time, and the time of a caller, who may be slower in launching than the GPU in computing.
+# Regimes of a GPU: the time that the GPU takes, and the time of a caller, whose launches may take longer than that.
 GPU_TIME, HOST_TIME = "gpu", "host"
 
 
 def trilinear_size(features: int, values: int = 2**24) -> str:
-    """Of a case with so many values in the output."""
+    """The size of a case with `values` numbers in the output."""
     return f"{values // features}x{features}"
 
 
 def _gpu_targets() -> Iterator[Target]:
-    def of(text: str, against: str, at_least: float, **where: Any) -> Target:
+    def target(text: str, against: str, at_least: float, **where: Any) -> Target:
         return Target(text, against, at_least, {"regime": GPU_TIME, **where})
 
     any_dtype = ("float32", "float16", "bfloat16")
     for op in _ACTIVATIONS:
-        yield of(f"{op}, both ways", STREAM, 0.97, op=op, dtype=any_dtype)
+        yield target(f"{op}, both ways", STREAM, 0.97, op=op, dtype=any_dtype)
     for mode, bound in (("forward", 3.3), ("backward", 4.3)):
-        yield of(f"quick_gelu {mode}", "eager", bound, op="quick_gelu", mode=mode, dtype=any_dtype)
+        yield target(f"quick_gelu {mode}", "eager", bound, op="quick_gelu", mode=mode, dtype=any_dtype)
     for mode, bound, eager, compiled in (("forward", 0.97, 3, 1), ("backward", 0.93, 5, 1.3)):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode}
         for text, features, fraction in (("F >= 8", (8, 32, 256), bound), ("F < 8 or odd", (1, 3, 4, 33), 0.85)):
             sizes = tuple(trilinear_size(f) for f in features)
-            yield of(f"trilinear {mode}, {text}", STREAM, fraction, **where, size=sizes, dtype=any_dtype)
-        yield of(f"trilinear {mode}", "eager", eager, **where)
-        sizes = tuple(trilinear_size(f) for f in (1, 3, 8, 32, 256))  # the others are not compiled
-        yield of(f"trilinear {mode}", "torch.compile", compiled, **where, size=sizes)
+            yield target(f"trilinear {mode}, {text}", STREAM, fraction, **where, size=sizes, dtype=any_dtype)
+        yield target(f"trilinear {mode}", "eager", eager, **where)
+        sizes = tuple(trilinear_size(f) for f in (1, 3, 8, 32, 256))  # the other sizes are not compiled
+        yield target(f"trilinear {mode}", "torch.compile", compiled, **where, size=sizes)
     for mode, bound, builtin, in_16_bits in (("forward", 0.93, 1.2, 1.2), ("backward", 0.9, 2, 4)):
         where = {"op": "upsample_bilinear2d", "mode": mode, "layout": ("contiguous", "channels_last")}
-        yield of(f"upsample_bilinear2d {mode}", STREAM, bound, **where, dtype=any_dtype)
-        yield of(f"upsample_bilinear2d {mode}", "F.interpolate", builtin, **where)
+        yield target(f"upsample_bilinear2d {mode}", STREAM, bound, **where, dtype=any_dtype)
+        yield target(f"upsample_bilinear2d {mode}", "F.interpolate", builtin, **where)
         where["dtype"] = any_dtype[1:]
-        yield of(f"upsample_bilinear2d {mode}, 16 bits", "F.interpolate", in_16_bits, **where)
+        yield target(f"upsample_bilinear2d {mode}, 16 bits", "F.interpolate", in_16_bits, **where)
     for mode in ("forward", "backward"):
-        # At most 1.08 of its time.
-        yield of(f"lltm_cell {mode}, large", PRODUCTS, 1 / 1.08, op="lltm_cell", mode=mode)
+        # At most 1.08 of the peer's time.
+        yield target(f"lltm_cell {mode}, large", PRODUCTS, 1 / 1.08, op="lltm_cell", mode=mode)
     for regime in (GPU_TIME, HOST_TIME):
         cell = {"op": "lltm_cell", "mode": "both", "regime": regime}
-        yield of(f"lltm_cell 16/32/128, both ways, {regime} time", "eager", 5, **cell)
+        yield target(f"lltm_cell 16/32/128, both ways, {regime} time", "eager", 5, **cell)
 
 
 TARGETS = {"cpu": tuple(_targets()), "cuda": tuple(_gpu_targets())}
 
 
-def of_case(row: dict[str, Any], device: str) -> set[str]:
-    """The contestants that a target compares this case with."""
+def targeted_peers(row: dict[str, Any], device: str) -> set[str]:
+    """The contestants that a target compares with cppcuda in this case."""
     return {t.against for t in TARGETS[device] if t.selects(row)}
 
 
 def evaluate(rows: list[dict[str, Any]], chosen: list[dict[str, Any]], device: str) -> list[dict[str, Any]]:
-    """One entry for each target that has one of the chosen cases. It holds if all of them were measured, and hold."""
+    """An entry for each target with chosen cases. A target holds if all of these were measured and reach it."""
     result = []
     for target in TARGETS[device]:
-        wanted = sum(map(target.selects, chosen))
-        if not wanted:
+        expected_cases = sum(map(target.selects, chosen))
+        if not expected_cases:
             continue
         contestants = {row["name"]: row["contestants"] for row in rows if target.selects(row)}
         against = {name: c[target.against] for name, c in contestants.items() if target.against in c}
@@ -141,7 +142,7 @@ def evaluate(rows: list[dict[str, Any]], chosen: list[dict[str, Any]], device: s
             "against": target.against,
             "at_least": target.at_least,
             "cases": len(ratios),
-            "cases_wanted": wanted,
+            "cases_wanted": expected_cases,
             "holds": False,
             "missed": [
                 {"case": name, "ratio": a["ratio"], "ratio_quartiles": a["ratio_quartiles"]}
@@ -154,9 +155,9 @@ def evaluate(rows: list[dict[str, Any]], chosen: list[dict[str, Any]], device: s
             entry |= {
                 "measured": ratios[worst],
                 "case": worst,
-                # Then other work on the machine had a part in it.
+                # If so, other work on the machine affected the ratio.
                 "preempted": any(contestants[worst][n]["kept_though_preempted"] for n in ("cppcuda", target.against)),
-                "holds": ratios[worst] >= target.at_least and len(ratios) == wanted,
+                "holds": ratios[worst] >= target.at_least and len(ratios) == expected_cases,
             }
         result.append(entry)
     return result

@@ -1,11 +1,14 @@
-"""Fair timing of contestants in turn, and the statistics of it.
+"""Fair timing of contestants that take turns, and its statistics.
 
-A sample is the mean time of as many calls as last a few milliseconds. In each round every contestant is sampled once,
-in a new order, so that other work on the machine meets all of them. What a call returns is freed before the next one.
-A sample begins with calls that do not count, whose memory it finds warm: the host of a virtual machine takes back what
-was free for a second or two, and the first to touch it again pays for it, many times what a call takes.
-On a shared core a preempted sample is many times too long: the process counts its involuntary context switches, and
-samples with any are left out, as long as enough others are there.
+A sample is the mean time of as many calls as fit into a few milliseconds. Each round takes one sample of every
+contestant, in a new order, so that other work on the machine affects all of them. The result of a call is freed before
+the next call.
+
+Each sample starts with calls that are not timed, so that the timed ones reuse their memory. The host of a virtual
+machine takes back memory that was free for a second or two, and touching it again takes many times as long as a call.
+
+On a shared core a preempted sample is many times too long. The process counts its involuntary context switches, and
+samples with any are dropped, as long as enough others remain.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-# A statistic is made of at least this many samples, and of at least half of them, even if they were preempted.
+# Statistics use at least this many samples, and at least half of all, even if some of those were preempted.
 MINIMUM = 3
-# Before a sample that is one call: at least one that does not count, more until this part of a case's budget is over.
+# If a sample is a single call, untimed calls before it take at least this share of the case's budget.
 WARM_UP = 0.02
 
 
 @dataclass
 class Samples:
-    """Of one contestant, one entry per round: seconds per call, and involuntary context switches meanwhile."""
+    """The samples of a contestant, one per round: seconds per call, and involuntary context switches meanwhile."""
 
     calls: int
     seconds: list[float] = field(default_factory=list)
@@ -39,7 +42,7 @@ class Samples:
 
 
 def kept(switches: Sequence[int]) -> list[int]:
-    """Which rounds count: those without a switch; if they are too few, those with the fewest."""
+    """The rounds that count: those without a context switch or, if these are too few, those with the fewest."""
     minimum = max(MINIMUM, len(switches) // 2)
     calm = [i for i, n in enumerate(switches) if n == 0]
     return calm if len(calm) >= minimum else sorted(sorted(range(len(switches)), key=lambda i: switches[i])[:minimum])
@@ -61,7 +64,7 @@ def summary(samples: Samples) -> dict[str, Any]:
 
 
 def ratio(peer: Samples, ours: Samples) -> tuple[float, list[float]]:
-    """Median and quartiles of peer / ours, taken round by round: neighbours in time."""
+    """Median and quartiles of peer / ours. Ratios are taken within a round, whose samples are close in time."""
     chosen = kept([p + o for p, o in zip(peer.switches, ours.switches, strict=True)])
     low, median, high = np.percentile([peer.seconds[i] / ours.seconds[i] for i in chosen], (25, 50, 75)).tolist()
     return median, [low, high]
@@ -75,8 +78,8 @@ def measure(
     sample_seconds: float = 2e-3,
     synchronize: Callable[[], Any] = lambda: None,
 ) -> dict[str, Samples]:
-    """Times the contestants in turn until `rounds` rounds were calm, or for `budget` seconds (but MINIMUM rounds), or
-    twice as many rounds."""
+    """Times the contestants in turn until `rounds` rounds were free of context switches, 2 * `rounds` rounds are done,
+    or `budget` seconds have passed, but for at least MINIMUM rounds (or `rounds`, if that is less)."""
 
     def sample(timer: Timer, calls: int) -> tuple[float, int]:
         warm = time.perf_counter() + (WARM_UP * budget if calls == 1 else 0)
@@ -95,15 +98,15 @@ def measure(
     result = {}
     for name, timer in timers.items():
         calls = 1
-        # Doubling, as what comes first is slower: cold memory, code and branch predictors.
+        # The number of calls doubles, because the first ones are slower: memory, code and branch predictors are cold.
         while (took := calls * sample(timer, calls)[0]) < sample_seconds / 2:
             calls *= 2
         result[name] = Samples(max(1, round(calls * sample_seconds / took)))
-    shuffled, order = random.Random(0), list(timers)
+    generator, order = random.Random(0), list(timers)
     calm = done = 0
     end = time.perf_counter() + budget
     while done < min(MINIMUM, rounds) or (calm < rounds and done < 2 * rounds and time.perf_counter() < end):
-        shuffled.shuffle(order)
+        generator.shuffle(order)
         for name in order:
             seconds, switches = sample(timers[name], result[name].calls)
             result[name].seconds.append(seconds)

@@ -282,7 +282,7 @@ def test_pictures(tmp_path: Path) -> None:
     rows = [
         case.key | {"targeted": True, "contestants": dict.fromkeys([*case.contestants, targets.STREAM], contestant)}
         for case in bench.cases()
-        if bench.of_case(case.key, "cpu") and case.op != "trilinear"
+        if bench.targeted_peers(case.key, "cpu") and case.op != "trilinear"
     ]
     plots.draw(rows, "title", tmp_path)
     names = {"roofline", "time_forward", "time_backward", "ratio_elementwise", "ratio_upsample", "ratio_lltm"}
