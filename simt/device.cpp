@@ -1,5 +1,5 @@
-// A "cuda" device for torch whose memory is the emulator's: with it the launchers of src/ops/*/cuda.cu run as they are.
-// All other operators on its tensors run torch's CPU kernels on the same memory.
+// A "cuda" device for torch with the emulator's memory, so that the launchers in src run unmodified. All other
+// operators on its tensors run torch's CPU kernels on the same memory.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -57,8 +57,8 @@ Tensor on_cuda(const Tensor& t, const Aliases& aliases) {
 
 void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Aliases aliases;
-  for (auto at = stack->end() - op.schema().arguments().size(); at != stack->end(); ++at) {
-    c10::IValue& value = *at;
+  for (auto it = stack->end() - op.schema().arguments().size(); it != stack->end(); ++it) {
+    c10::IValue& value = *it;
     if (value.isTensor()) {
       value = on_cpu(value.toTensor(), aliases);
     } else if (value.isTensorList()) {
@@ -70,8 +70,8 @@ void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  for (auto at = stack->end() - op.schema().returns().size(); at != stack->end(); ++at) {
-    if (at->isTensor()) *at = on_cuda(at->toTensor(), aliases);
+  for (auto it = stack->end() - op.schema().returns().size(); it != stack->end(); ++it) {
+    if (it->isTensor()) *it = on_cuda(it->toTensor(), aliases);
   }
 }
 
@@ -85,7 +85,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   m.impl("view", TORCH_FN(at::native::view));
-  // torch's own kernel is for all devices, and looks for CUDA's part of it.
+  // torch's own kernel covers all devices, but calls CUDA's implementation.
   m.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>());
 }
 

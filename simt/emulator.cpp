@@ -28,9 +28,9 @@ namespace {
 
 namespace context = boost::context;
 
-constexpr int fill_byte = 0xFF;  // NaN in every floating type
+constexpr int fill_byte = 0xFF;  // NaN in every floating-point type
 
-// With the redzones between static arrays.
+// Not checked by AddressSanitizer, because it also copies the redzones between the arrays.
 [[gnu::no_sanitize("address")]] void copy_static_shared(char* to, const char* from, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) static_cast<volatile char*>(to)[i] = from[i];
 }
@@ -56,9 +56,9 @@ const char* end_of_allocation(const void* address) {
 size_t allocations_made = 0;
 
 uint64_t launches_made = 0;
-bool repeats = false;  // a launch
+bool is_repeating = false;  // the running launch
 
-using Snapshot = std::vector<std::vector<char>>;  // of allocations(), in their order
+using Snapshot = std::vector<std::vector<char>>;  // the contents of allocations(), in their order
 
 Snapshot snapshot() {
   Snapshot result;
@@ -75,7 +75,7 @@ void restore(const Snapshot& before) {
     std::copy(before[i].begin(), before[i].end(), static_cast<char*>(memory)), ++i;
 }
 
-// Stacks are used again: a new one for each thread takes most of the time.
+// Reuses stacks, because allocating a new one for each thread would take most of the time.
 class StackPool {
  public:
   context::stack_context allocate() {
@@ -125,14 +125,14 @@ enum class State { ready, at_barrier, at_collective, at_grid_barrier, done };
 struct Thread {
   uint3 block{}, index{};
   State state = State::ready;
-  const char* waits_in = "";  // by its name in CUDA
+  const char* waits_in = "";  // the function's name in CUDA
   Line line;
   // The arguments of a collective.
   unsigned mask = 0;
   int width = warpSize, argument = 0;
   uint64_t value = 0;
-  // The fiber, once it was started.
-  context::fiber rest;
+  // The suspended fiber, once it was started.
+  context::fiber fiber;
   context::stack_context stack;
 
   std::string name() const { return "thread " + text(index) + " of block " + text(block); }
@@ -155,7 +155,7 @@ uint3 unflatten(uint64_t i, const dim3& size) {
 
 uint64_t volume(const dim3& size) { return uint64_t{size.x} * size.y * size.z; }
 
-// One run of a grid, in one order.
+// Runs a grid once, in one order.
 class Grid {
  public:
   Grid(const Launch& launch, const std::function<void()>& body, unsigned seed)
@@ -204,7 +204,7 @@ class Grid {
   size_t shared_bytes() const { return launch_.shared_bytes; }
   bool runs_device_code() const { return current_; }
 
-  // Called by the current thread: lets others run until what it waits for has happened.
+  // Suspends the current thread until it is ready again. Other threads run in the meantime.
   void wait(State state, const char* name, const Line& line) {
     Thread& t = current();
     t.state = state;
@@ -235,7 +235,7 @@ class Grid {
     std::memset(b.shared, fill_byte, launch_.shared_bytes);
   }
 
-  // Until all its threads have ended or wait for other blocks.
+  // Runs a block until all its threads have ended or wait for other blocks.
   void advance(Block& b) {
     block_ = &b;
     copy_static_shared(__start_simt_shared, b.static_shared.data(), b.static_shared.size());
@@ -249,13 +249,13 @@ class Grid {
       if (b.ready.empty()) release_barrier(b);
     }
     for (size_t i = 0; i < b.threads.size(); ++i) {
-      if (b.threads[i].state != State::done && b.threads[i].state != State::at_grid_barrier) explain(b, i);
+      if (b.threads[i].state != State::done && b.threads[i].state != State::at_grid_barrier) throw_deadlock(b, i);
     }
     if (launch_.cooperative) copy_static_shared(b.static_shared.data(), __start_simt_shared, b.static_shared.size());
   }
 
   void resume(Thread& t) {
-    if (!t.rest && !cancelled_) start(t);
+    if (!t.fiber && !cancelled_) start(t);
     current_ = &t;
     ::threadIdx = t.index;
     ::blockIdx = t.block;
@@ -263,7 +263,7 @@ class Grid {
     void* fake;
     __sanitizer_start_switch_fiber(&fake, static_cast<char*>(t.stack.sp) - t.stack.size, t.stack.size);
 #endif
-    t.rest = std::move(t.rest).resume();
+    t.fiber = std::move(t.fiber).resume();
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
@@ -271,7 +271,7 @@ class Grid {
   }
 
   void start(Thread& t) {
-    t.rest = context::fiber(std::allocator_arg, PooledStack(), [this, &t](context::fiber&& main) {
+    t.fiber = context::fiber(std::allocator_arg, PooledStack(), [this, &t](context::fiber&& main) {
 #ifdef __SANITIZE_ADDRESS__
       __sanitizer_finish_switch_fiber(nullptr, &main_stack_, &main_stack_bytes_);
 #endif
@@ -291,12 +291,12 @@ class Grid {
     t.stack = stack_pool().last();
   }
 
-  // Ends the threads that wait, so that their stacks are unwound.
+  // Ends the suspended threads, so that their stacks are unwound.
   void cancel() {
     cancelled_ = true;
     for (Block& b : blocks_) {
       for (Thread& t : b.threads) {
-        if (t.rest) resume(t);
+        if (t.fiber) resume(t);
       }
     }
   }
@@ -311,23 +311,23 @@ class Grid {
     return i < b.threads.size() ? &b.threads[i] : nullptr;
   }
 
-  // Names and files are literals of the one kernel that runs.
+  // Compares pointers, because names and files are literals of the one kernel that runs.
   static bool same_place(const Thread& a, const Thread& b) {
     return a.waits_in == b.waits_in && a.line.line() == b.line.line() && a.line.file_name() == b.line.file_name();
   }
 
-  static bool together(const Thread& a, const Thread& b) {
+  static bool in_same_collective(const Thread& a, const Thread& b) {
     return b.state == State::at_collective && same_place(a, b) && a.mask == b.mask && a.width == b.width;
   }
 
-  // When the last lane of the mask has come.
+  // Completes a collective if all lanes of the mask have reached it.
   void complete_collective(Block& b, size_t thread) {
     const Thread& t = b.threads[thread];
     const unsigned mask = t.mask;
     for (int lane = 0; lane < warpSize; ++lane) {
       if (!(mask >> lane & 1)) continue;
       const Thread* other = lane_of(b, thread, lane);
-      if (!other || !together(t, *other)) return;
+      if (!other || !in_same_collective(t, *other)) return;
     }
     const size_t first = thread / warpSize * warpSize;
     std::array<uint64_t, warpSize> values{};
@@ -341,7 +341,7 @@ class Grid {
     }
   }
 
-  // The value that a lane gets: CUDA's programming guide, "Warp Shuffle Functions".
+  // The value that a lane receives (CUDA's programming guide, "Warp Shuffle Functions").
   static uint64_t result(const Block& b, size_t thread, int lane) {
     const Thread& t = b.threads[thread];
     const std::string_view name = t.waits_in;
@@ -366,7 +366,7 @@ class Grid {
     return lane_of(b, thread, from)->value;
   }
 
-  // When all threads that have not ended wait in one line.
+  // Releases the barrier if all threads that have not ended wait in the same line.
   void release_barrier(Block& b) {
     const Thread* first = nullptr;
     for (const Thread& t : b.threads) {
@@ -379,7 +379,7 @@ class Grid {
     }
   }
 
-  // Whether blocks go on.
+  // Returns whether any blocks were waiting.
   bool release_grid_barrier() {
     const Thread *waits = nullptr, *ended = nullptr;
     for (const Block& b : blocks_) {
@@ -393,8 +393,8 @@ class Grid {
     return true;
   }
 
-  // Why a thread waits for ever.
-  [[noreturn]] static void explain(const Block& b, size_t thread) {
+  // Throws an error that explains why a thread waits forever.
+  [[noreturn]] static void throw_deadlock(const Block& b, size_t thread) {
     auto by_state = [&](State s) {
       return std::find_if(b.threads.begin(), b.threads.end(), [s](const Thread& t) { return t.state == s; });
     };
@@ -402,7 +402,7 @@ class Grid {
       for (int lane = 0; lane < warpSize; ++lane) {
         if (!(waits->mask >> lane & 1)) continue;
         const Thread* other = lane_of(b, waits - b.threads.begin(), lane);
-        if (other && together(*waits, *other)) continue;
+        if (other && in_same_collective(*waits, *other)) continue;
         const std::string start = waits->name() + ": " + waits->place() + " with mask " + hex(waits->mask) +
                                   " waits for lane " + std::to_string(lane) + ", ";
         if (!other) throw Error(start + "which the block does not have");
@@ -417,7 +417,7 @@ class Grid {
         throw Error(t.name() + " waits at " + t.place() + ", but " + other.name() + " at " + other.place());
       }
     }
-    throw Error(t.name() + " waits for ever at " + t.place());
+    throw Error(t.name() + " waits forever at " + t.place());
   }
 
   const Launch& launch_;
@@ -444,10 +444,9 @@ uint64_t collective(const Shuffle& call, uint64_t value, int argument) {
   auto refuse = [&](const std::string& why) {
     throw Error(t.name() + ": " + call.name + " in " + text(call.line) + " with " + why);
   };
-  if (!(call.mask >> lane & 1))
-    refuse("mask " + hex(call.mask) + ", in which its lane " + std::to_string(lane) + " is not");
+  if (!(call.mask >> lane & 1)) refuse("mask " + hex(call.mask) + ", which lacks its own lane " + std::to_string(lane));
   if (call.width < 1 || call.width > warpSize || (call.width & (call.width - 1)) != 0) {
-    refuse("width " + std::to_string(call.width) + ", which is no power of two up to 32");
+    refuse("width " + std::to_string(call.width) + ", which is not a power of two up to 32");
   }
   t.mask = call.mask;
   t.width = call.width;
@@ -458,9 +457,9 @@ uint64_t collective(const Shuffle& call, uint64_t value, int argument) {
 }
 
 // The kernels that were launched, as offsets in the executable.
-struct Recorded {
+struct LaunchedKernels {
   std::set<uintptr_t> kernels;
-  ~Recorded() {
+  ~LaunchedKernels() {
     if (const char* file = std::getenv("CPPCUDA_SIMT_KERNELS")) {
       std::ofstream out(file);
       for (const uintptr_t k : kernels) out << std::hex << k << "\n";
@@ -486,7 +485,7 @@ void release(void* memory) {
   std::free(memory);
 }
 
-void run(const Launch& launch, const std::function<void()>& thread) {
+void run(const Launch& launch, const std::function<void()>& body) {
   constexpr int orders = 3;
   ++launches_made;
   const uint64_t threads = volume(launch.block);
@@ -502,11 +501,11 @@ void run(const Launch& launch, const std::function<void()>& thread) {
   Snapshot first;
   for (int order = 0; order < orders; ++order) {
     Launch again = launch;
-    // All, half and a third of the blocks.
-    if (launch.strides) again.grid.x = (launch.grid.x + order) / (order + 1);
+    // Runs with all, half and a third of the blocks.
+    if (launch.grid_stride) again.grid.x = (launch.grid.x + order) / (order + 1);
     if (order > 0) restore(before);
-    repeats = order > 0;
-    Grid(again, thread, order).run();
+    is_repeating = order > 0;
+    Grid(again, body, order).run();
     if (order == 0) {
       first = snapshot();
       continue;
@@ -516,15 +515,16 @@ void run(const Launch& launch, const std::function<void()>& thread) {
       const auto [a, b] = std::mismatch(now[i].begin(), now[i].end(), first[i].begin());
       if (a == now[i].end()) continue;
       throw Error("the result depends on the order in which threads run" +
-                  std::string(launch.strides ? ", or on the number of blocks" : "") + ": byte " +
-                  std::to_string(a - now[i].begin()) + " of an allocation of " + std::to_string(now[i].size()));
+                  std::string(launch.grid_stride ? ", or on the number of blocks" : "") + ": byte " +
+                  std::to_string(a - now[i].begin()) + " of an allocation of " + std::to_string(now[i].size()) +
+                  " bytes");
     }
   }
 }
 
 void record(const void* kernel) {
-  static Recorded recorded;
-  recorded.kernels.insert(static_cast<const char*>(kernel) - __executable_start);
+  static LaunchedKernels launched;
+  launched.kernels.insert(static_cast<const char*>(kernel) - __executable_start);
 }
 
 void sync_threads(Line line) { grid().wait(State::at_barrier, "__syncthreads", line); }
@@ -546,10 +546,10 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
        << ", " << why;
     throw Error(os.str());
   };
-  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse("which is not a multiple of that");
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse("which is misaligned");
   const char* end = end_of_allocation(address);
   if (!end || static_cast<const char*>(address) + bytes > end) {
-    refuse("which is not global memory, or past the end of an allocation");
+    refuse("which is not global memory, or extends past the end of an allocation");
   }
 }
 
@@ -561,6 +561,8 @@ Memory memory_of(const void* address) {
   return end_of_allocation(address) ? Memory::global : Memory::other;
 }
 
-uint64_t launch_number() { return Grid::running && Grid::running->runs_device_code() && !repeats ? launches_made : 0; }
+uint64_t launch_number() {
+  return Grid::running && Grid::running->runs_device_code() && !is_repeating ? launches_made : 0;
+}
 
 }  // namespace cppcuda::simt

@@ -13,21 +13,21 @@
 namespace cppcuda::simt {
 namespace {
 
-// A load or a store of a warp: those of its lanes that come from one place in the code, each for the same time.
+// A load or a store of a warp: the accesses of its lanes at one place in the code, in the same visit of each lane.
 struct Access {
   Memory memory;
   size_t bytes;
-  std::vector<std::pair<unsigned, uintptr_t>> lanes;  // and their addresses
+  std::vector<std::pair<unsigned, uintptr_t>> lanes;  // numbers and addresses
 };
 
-// Which launch, block, thread or warp, place in the code, and which time.
-using Place = std::tuple<uint64_t, unsigned, unsigned, const void*, unsigned>;
+// The launch, the block, the thread or warp, the place in the code, and the number of the visit there.
+using Key = std::tuple<uint64_t, unsigned, unsigned, const void*, unsigned>;
 
 struct Hash {
-  size_t operator()(const Place& p) const {
-    const auto& [launch, block, index, code, time] = p;
+  size_t operator()(const Key& key) const {
+    const auto& [launch, block, index, code, visit] = key;
     size_t hash = launch;
-    for (const uint64_t next : {uint64_t{block}, uint64_t{index}, reinterpret_cast<uint64_t>(code), uint64_t{time}}) {
+    for (const uint64_t next : {uint64_t{block}, uint64_t{index}, reinterpret_cast<uint64_t>(code), uint64_t{visit}}) {
       hash = (hash ^ next) * 0x9E3779B97F4A7C15u;
       hash ^= hash >> 32;
     }
@@ -36,8 +36,8 @@ struct Hash {
 };
 
 struct Accesses {
-  std::unordered_map<Place, Access, Hash> of_warps;
-  std::unordered_map<Place, unsigned, Hash> times;  // that a thread was there
+  std::unordered_map<Key, Access, Hash> by_warp;
+  std::unordered_map<Key, unsigned, Hash> visits;  // of each thread
 };
 
 Accesses* counted = nullptr;
@@ -47,8 +47,8 @@ void count(const void* address, size_t bytes, const void* code) {
   const Memory memory = memory_of(address);
   if (memory == Memory::other) return;
   const unsigned lane = threadIdx.x % warpSize, warp = threadIdx.x / warpSize;
-  const unsigned time = counted->times[{launch_number(), blockIdx.x, threadIdx.x, code, 0}]++;
-  Access& access = counted->of_warps[{launch_number(), blockIdx.x, warp, code, time}];
+  const unsigned visit = counted->visits[{launch_number(), blockIdx.x, threadIdx.x, code, 0}]++;
+  Access& access = counted->by_warp[{launch_number(), blockIdx.x, warp, code, visit}];
   access.memory = memory;
   access.bytes = bytes;
   access.lanes.emplace_back(lane, reinterpret_cast<uintptr_t>(address));
@@ -62,19 +62,19 @@ size_t lines_of(const Access& access) {
   return lines.size();
 }
 
-// 128 bytes at once: of 16-byte accesses eight lanes take part, of 8-byte ones 16.
+// A wavefront serves 128 bytes, so 8 lanes take part at once in 16-byte accesses and 16 lanes in 8-byte accesses.
 size_t wavefronts_of(const Access& access) {
-  const unsigned together = 128 / static_cast<unsigned>(std::clamp<size_t>(access.bytes, 4, 16));
+  const unsigned lanes = 128 / static_cast<unsigned>(std::clamp<size_t>(access.bytes, 4, 16));
   size_t sum = 0;
-  for (unsigned first = 0; first < unsigned{warpSize}; first += together) {
+  for (unsigned first = 0; first < unsigned{warpSize}; first += lanes) {
     std::map<uintptr_t, std::set<uintptr_t>> words;  // by bank
     for (const auto& [lane, address] : access.lanes) {
-      if (lane < first || lane >= first + together) continue;
+      if (lane < first || lane >= first + lanes) continue;
       for (uintptr_t i = address / 4; i <= (address + access.bytes - 1) / 4; ++i) words[i % 32].insert(i);
     }
-    size_t most = 0;
-    for (const auto& [bank, of_bank] : words) most = std::max(most, of_bank.size());
-    sum += most;
+    size_t max_words = 0;
+    for (const auto& [bank, words_of_bank] : words) max_words = std::max(max_words, words_of_bank.size());
+    sum += max_words;
   }
   return sum;
 }
@@ -87,7 +87,7 @@ Traffic traffic_of(const std::function<void()>& f) {
   f();
   counted = nullptr;
   Traffic result;
-  for (const auto& [place, access] : accesses.of_warps) {
+  for (const auto& [key, access] : accesses.by_warp) {
     if (access.memory == Memory::global) {
       result.lines += static_cast<double>(lines_of(access));
     } else {
@@ -99,7 +99,7 @@ Traffic traffic_of(const std::function<void()>& f) {
 
 }  // namespace cppcuda::simt
 
-// The functions that the compiler calls.
+// With -fsanitize=thread, the compiler calls these functions.
 extern "C" {
 #define TRAFFIC_ACCESS(name, bytes) \
   void __tsan_##name##bytes(void* p) { cppcuda::simt::count(p, bytes, __builtin_return_address(0)); }
@@ -120,7 +120,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-// The launchers' atomic operations, in the one order that there is.
+// The atomic operations of the launchers, all sequentially consistent.
 #define TRAFFIC_ATOMICS(bits, T)                                                                                    \
   T __tsan_atomic##bits##_load(const volatile T* p, int) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }           \
   void __tsan_atomic##bits##_store(volatile T* p, T v, int) { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }           \

@@ -264,7 +264,7 @@ TEST(Simt, DivergenceAroundCollectivesIsAnErrorThatNamesTheThread) {
                   "with mask 0xffffffff waits for lane 16, which has exited");
   EXPECT_EQ(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), 0xFFFFu); }), "no error");
   EXPECT_CONTAINS(error_of([&] { simt::launch(shuffle_in_half_a_warp, warp, out.get(), 0xFFFEu); }),
-                  "with mask 0xfffe, in which its lane 0 is not");
+                  "with mask 0xfffe, which lacks its own lane 0");
   const simt::Launch part{.grid = 1, .block = 20};
   EXPECT_CONTAINS(error_of([&] { simt::launch(group_sums, {.grid = 1, .block = 18}, out.get()); }),
                   "which the block does not have");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stands for CUDA's header: the part of it that waits for all blocks of a cooperative launch.
+// Replaces CUDA's header, but has only the barrier for all blocks of a cooperative launch.
 
 #include "emulator.h"
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// Runs kernels on the CPU, grid by grid, block by block, every CUDA thread a fiber (Boost.Context). What a kernel may
-// not do is an error that names the thread, not a hang: lanes that diverge around a collective, a barrier that not all
-// reach, a misaligned access. Threads resume in an order that is drawn from a seed: every launch is repeated from the
-// same memory in several orders, and other bits are an error. AddressSanitizer and UBSan see the rest.
+// Runs kernels on the CPU, grid by grid and block by block. Each CUDA thread is a fiber (Boost.Context). Mistakes of a
+// kernel are errors that name the thread, and not hangs: lanes that diverge around a collective, a barrier that not all
+// threads reach, a misaligned access. Threads resume in a random order, drawn from a fixed seed. Every launch is
+// repeated in other orders from the same memory, and it is an error if the results do not have the same bits.
+// AddressSanitizer and UBSan find other invalid accesses.
 
 #include <cstdint>
 #include <cstring>
@@ -25,23 +26,24 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Device memory: aligned as cudaMalloc's, of exactly this size for AddressSanitizer, filled with bytes that are NaN in
-// every floating type.
+// Device memory with the alignment of cudaMalloc. It has exactly this size, so that AddressSanitizer checks its bounds,
+// and is filled with bytes that are NaN in every floating-point type.
 void* allocate(size_t bytes);
 void release(void* memory);
-size_t allocation_count();  // so far, of more than 0 bytes
+size_t allocation_count();  // the number of allocations so far, without empty ones
 
 struct Launch {
   dim3 grid, block;
   size_t shared_bytes = 0;
-  bool cooperative = false;  // all blocks at once, so that they can wait for each other
-  bool strides = false;      // over what the grid does not reach: it is repeated with fewer blocks
+  bool cooperative = false;  // blocks run concurrently, so that they can wait for each other
+  bool grid_stride = false;  // the kernel is a grid-stride loop, so the launch is repeated with fewer blocks
 };
 
-// `thread` is called once for each thread. Throws Error.
-void run(const Launch& launch, const std::function<void()>& thread);
+// Calls `body` once for each CUDA thread. Throws Error.
+void run(const Launch& launch, const std::function<void()>& body);
 
-// Writes to the file that the environment names which kernels were launched.
+// Records that a kernel was launched. When the program exits, the launched kernels are written to
+// $CPPCUDA_SIMT_KERNELS.
 void record(const void* kernel);
 
 template <class... Params>
@@ -50,20 +52,20 @@ void launch(void (*kernel)(Params...), const Launch& launch, std::type_identity_
   run(launch, [=] { kernel(params...); });
 }
 
-// The running thread calls these functions through their names in CUDA.
+// Device code calls these functions by their CUDA names (simt.h).
 
 void sync_threads(Line line);
 void sync_warp(unsigned mask, Line line);
 void sync_grid(Line line);
 unsigned ballot(unsigned mask, bool predicate, Line line);
-// An access through an instruction that is for global memory only: aligned, and within an allocation.
+// Checks an access by an instruction for global memory only: it must be aligned and within an allocation.
 void check_global(const char* what, const void* address, size_t bytes, Line line);
 
 // The block's dynamic shared memory.
 void* shared_memory();
 
-// For what counts accesses (traffic.h): which memory an address is in for the running thread, and the number of the
-// launch that runs, from 1 on; 0 outside of device code and while a launch is repeated.
+// For counting accesses (traffic.h): the kind of memory that an address is in for the running thread, and the number of
+// the running launch, starting with 1. The number is 0 outside of device code and while a launch is repeated.
 enum class Memory { global, shared, other };
 Memory memory_of(const void* address);
 uint64_t launch_number();

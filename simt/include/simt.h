@@ -1,7 +1,7 @@
 #pragma once
 
-// What CUDA's compiler gives device code, for a C++ compiler: included before everything else (-include) it lets
-// kernels compile as they are. Each CUDA thread runs as a fiber of emulator.cpp.
+// Declares for a C++ compiler what nvcc declares for device code. It is included before everything else (-include), so
+// that kernels compile unmodified. Each CUDA thread runs as a fiber of emulator.cpp.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,18 +16,18 @@
 #undef __launch_bounds__
 #undef __shared__
 #define __launch_bounds__(...)
-// Found, filled and bounds-checked in functions of internal linkage that are no templates: elsewhere gcc ignores the
-// section. Templates take kit::shared_memory.
+// Such an array is filled and bounds-checked only in functions with internal linkage that are not templates, because
+// gcc ignores the section elsewhere. Templates use kit::shared_memory.
 #define __shared__ static __attribute__((section("simt_shared"), used))
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
-// Which line a thread waits in, so that an error can name it and threads that wait in different ones are told apart.
+// The line in which a thread waits. Errors name it, and it distinguishes threads that wait in different lines.
 using SimtLine = std::source_location;
 
-// CUDA's own take mixed types too; these are the ones that kernels here call.
+// CUDA has more overloads, also for mixed types; these are the ones that the kernels call.
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -50,7 +50,7 @@ inline int __all_sync(unsigned mask, int predicate, SimtLine line = SimtLine::cu
   return cppcuda::simt::ballot(mask, predicate != 0, line) == mask;
 }
 
-// CUDA has these for these types only; a template would take what nvcc rejects.
+// CUDA has shuffles for these types only; a template would accept types that nvcc rejects.
 #define SIMT_SHUFFLES(T)                                                                                             \
   inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, SimtLine line = SimtLine::current()) {      \
     return cppcuda::simt::shuffle({"__shfl_sync", mask, width, line}, value, lane);                                  \
@@ -80,8 +80,8 @@ SIMT_SHUFFLES(__nv_bfloat16)
 SIMT_SHUFFLES(__nv_bfloat162)
 #undef SIMT_SHUFFLES
 
-// Loads and stores with a cache hint, again for the types that CUDA has them for. The hint means nothing here, but
-// these instructions reach global memory only.
+// Loads and stores with a cache hint, for the types for which CUDA has them. The hint has no effect here, but these
+// instructions can access global memory only.
 #define SIMT_LOAD(name, T)                                            \
   inline T name(const T* from, SimtLine line = SimtLine::current()) { \
     cppcuda::simt::check_global(#name, from, sizeof(T), line);        \

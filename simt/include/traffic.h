@@ -1,8 +1,8 @@
 #pragma once
 
-// Counts how much of an SM's L1, which includes shared memory, loads and stores take, from the addresses that the
-// threads of a warp access together. The kernels are compiled with -fsanitize=thread: the compiler then calls a
-// function for each access, which traffic.cpp defines instead of that sanitizer.
+// Counts the traffic that loads and stores cause in an SM's L1, which includes shared memory, from the addresses that
+// the threads of a warp access together. The kernels are compiled with -fsanitize=thread, so that the compiler calls a
+// function for each access; traffic.cpp defines these functions in place of the sanitizer.
 
 #include <functional>
 

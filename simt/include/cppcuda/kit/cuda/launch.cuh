@@ -1,7 +1,6 @@
 #pragma once
 
-// Stands for include/cppcuda/kit/cuda/launch.cuh: the launch runs in the emulator. All kernels stride over what their
-// grid does not reach.
+// Replaces include/cppcuda/kit/cuda/launch.cuh. Launches run in the emulator. All kernels are grid-stride loops.
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/stream.h"
@@ -12,10 +11,12 @@ namespace cppcuda::kit {
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  simt::launch(
-      kernel,
-      {.grid = dim3(shape.blocks), .block = dim3(shape.threads), .shared_bytes = shape.shared_bytes, .strides = true},
-      params...);
+  simt::launch(kernel,
+               {.grid = dim3(shape.blocks),
+                .block = dim3(shape.threads),
+                .shared_bytes = shape.shared_bytes,
+                .grid_stride = true},
+               params...);
 }
 
 }  // namespace cppcuda::kit

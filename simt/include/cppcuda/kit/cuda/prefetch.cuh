@@ -1,13 +1,13 @@
 #pragma once
 
-// Stands for include/cppcuda/kit/cuda/prefetch.cuh.
+// Replaces include/cppcuda/kit/cuda/prefetch.cuh.
 
 #include "simt.h"
 
 namespace cppcuda::kit {
 
-inline void prefetch(const void* line, SimtLine at = SimtLine::current()) {
-  simt::check_global("prefetch", line, 1, at);
+inline void prefetch(const void* address, SimtLine line = SimtLine::current()) {
+  simt::check_global("prefetch", address, 1, line);
 }
 
 }  // namespace cppcuda::kit

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stands for include/cppcuda/kit/cuda/shared_memory.cuh: on the heap, so that its bounds are known.
+// Replaces include/cppcuda/kit/cuda/shared_memory.cuh. The memory is on the heap, so that its bounds are checked.
 
 #include "emulator.h"
 
