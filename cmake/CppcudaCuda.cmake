@@ -1,11 +1,11 @@
-# Decides whether the CUDA kernels are built, and with which nvcc; says what was chosen and why.
+# Decides whether the CUDA kernels are built, and with which nvcc; prints the decision and its reason.
 #
 # In:  CPPCUDA_WITH_CUDA (AUTO, ON, OFF), CMAKE_CUDA_ARCHITECTURES or the environment's TORCH_CUDA_ARCH_LIST, the results
 #      of CppcudaTorch.cmake
 # Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled, and CMAKE_CUDA_ARCHITECTURES and CPPCUDA_NVCC_VERSION
 #      ("13.2") are set
 
-# What a release is built for: machine code for each, and PTX of the last for what comes after it.
+# The architectures of a release: machine code for each, and PTX of the last one for newer GPUs.
 set(CPPCUDA_RELEASE_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;110-real;120")
 
 # "8.0 9.0+PTX" or "8.0;9.0+PTX" (torch's form) -> "80-real;90" (CMake's form)
@@ -25,14 +25,15 @@ function(cppcuda_translate_arch_list text out)
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
 
-# What the caller named, now or when the folder was configured first. Otherwise a build of cppcuda alone is for every
-# architecture, and a build as a part of another project for the GPUs of this machine: "" without one.
+# Returns the architectures that the caller names, or named when the folder was first configured. By default, a build of
+# cppcuda alone is for all architectures of a release, and a build as part of another project for the GPUs of this machine,
+# or "" if there is none.
 function(cppcuda_choose_architectures out)
   if(CMAKE_CUDA_ARCHITECTURES)
     set(chosen "${CMAKE_CUDA_ARCHITECTURES}")
   elseif(NOT "$ENV{TORCH_CUDA_ARCH_LIST}" STREQUAL "")
     cppcuda_translate_arch_list("$ENV{TORCH_CUDA_ARCH_LIST}" chosen)
-  elseif(CPPCUDA_ARCHITECTURES AND NOT SKBUILD) # a wheel is for what is named now
+  elseif(CPPCUDA_ARCHITECTURES AND NOT SKBUILD) # a wheel ignores earlier settings
     set(chosen "${CPPCUDA_ARCHITECTURES}")
   elseif(PROJECT_IS_TOP_LEVEL)
     set(chosen "${CPPCUDA_RELEASE_ARCHITECTURES}")
@@ -52,7 +53,7 @@ function(cppcuda_choose_architectures out)
   set(${out} "${chosen}" PARENT_SCOPE)
 endfunction()
 
-# Of the architectures of a release those that nvcc knows, with PTX of the last: CUDA 12.6 has none above 9.0.
+# Keeps the architectures of a release that nvcc supports, with PTX of the last one: CUDA 12.6 supports none above 9.0.
 function(cppcuda_keep_known_architectures nvcc architectures)
   execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE text ERROR_QUIET)
   string(REGEX MATCHALL "[0-9]+" numbers "${CPPCUDA_RELEASE_ARCHITECTURES}")
@@ -69,9 +70,9 @@ function(cppcuda_keep_known_architectures nvcc architectures)
   endif()
 endfunction()
 
-# The first nvcc whose major version is torch's, as a newer one may need a newer driver than torch: the one of before,
-# CUDACXX, the interpreter's own packages, the system's. With a CPU build of torch any nvcc will do. Where the project that
-# cppcuda is a part of has enabled CUDA, there is no other one.
+# Returns the first nvcc with torch's major version, because a newer one may need a newer driver than torch. Tries the
+# nvcc of an earlier configuration, CUDACXX, the interpreter's packages and the system, in this order. With a CPU build of
+# torch any version works. If another project has enabled CUDA before, its nvcc is the only candidate.
 function(cppcuda_find_nvcc out version reason)
   set(major "${CPPCUDA_TORCH_CUDA_MAJOR}")
   find_program(CPPCUDA_SYSTEM_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin)
@@ -141,14 +142,14 @@ endif()
 
 if(CPPCUDA_CUDA)
   set(CMAKE_CUDA_COMPILER "${_cppcuda_nvcc}" CACHE FILEPATH "nvcc")
-  # The library of the kernels links it by name: it is not linked by nvcc.
+  # nvcc does not link the library of the kernels, so the library links the runtime explicitly.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
   set(CMAKE_CUDA_ARCHITECTURES "${_cppcuda_architectures}")
   set(CPPCUDA_ARCHITECTURES "${_cppcuda_architectures}" CACHE INTERNAL "The architectures of this folder's build")
-  if(NOT PROJECT_IS_TOP_LEVEL) # or a project that enables CUDA after this would have none, which is an error
+  if(NOT PROJECT_IS_TOP_LEVEL) # a project that enables CUDA later would have none, which is an error
     set(CMAKE_CUDA_ARCHITECTURES "${_cppcuda_architectures}" CACHE STRING "CUDA architectures")
   endif()
-  # CMake's check of the compiler links a program; the nvcc of PyPI looks for its libraries in lib64, they are in lib.
+  # CMake links a program to check the compiler. The nvcc of PyPI looks for libraries in lib64, but they are in lib.
   set(_cppcuda_library_path "$ENV{LIBRARY_PATH}")
   set(ENV{LIBRARY_PATH} "${_cppcuda_nvcc_dir}/../lib:$ENV{LIBRARY_PATH}")
   enable_language(CUDA)

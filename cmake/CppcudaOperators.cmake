@@ -2,9 +2,9 @@
 #
 #   cppcuda_add_operators(<name> [SOURCES <folder>] [HEADERS <folder>] [EXPORT <export set>])
 #
-# The folder SOURCES (default: src) has these files, of which a library needs some:
+# The folder SOURCES (default: src) may have these files:
 #
-#   *.cpp  ops/*/*.cpp  elementwise/*.cpp                  what talks to torch: declarations, derivatives, dispatch
+#   *.cpp  ops/*/*.cpp  elementwise/*.cpp                  the part that uses torch: declarations, derivatives, dispatch
 #   ops/*/cpu/kernel.cpp  elementwise/cpu_kernel.cpp       CPU kernels, compiled once per instruction set
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp              their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu                      CUDA kernels and their launches, if CPPCUDA_CUDA is ON
@@ -12,18 +12,18 @@
 # HEADERS (default: none) is the folder of the public headers. With EXPORT, the libraries are installed into lib, as targets
 # of that export set, and the headers into include. The function makes two shared libraries:
 #
-#   <name>            what talks to torch; it needs libc10, libtorch_cpu and <name>_kernels
-#   <name>_kernels    all kernels; it needs nothing of torch, and exports the function <name>_kernels_v1
+#   <name>            the part that uses torch; it needs libc10, libtorch_cpu and <name>_kernels
+#   <name>_kernels    all kernels; it does not need torch, and exports the function <name>_kernels_v1
 #
-# and the object libraries that they are linked from, for tests that link some of them with other kernels:
+# and the object libraries that they are linked from, so that tests can link some of them with other kernels:
 #
 #   <name>_ops, <name>_kernel_calls, cppcuda_kit           for <name>
 #   <name>_cpu_launches, <name>_kernels_<isa>,
 #   <name>_cuda_kernels, <name>_kernel_table               for <name>_kernels
 #
-# The properties CPPCUDA_CPU_OBJECTS and CPPCUDA_CUDA_SOURCES of the target <name> have the objects of the CPU kernels with
-# their launches, and the CUDA files. The target cppcuda_flags has the flags of everything that is compiled; a project
-# adds its own there.
+# The target <name> has two properties: CPPCUDA_CPU_OBJECTS lists the objects of the CPU kernels and their launches,
+# CPPCUDA_CUDA_SOURCES the CUDA files. Everything is compiled with the flags of the target cppcuda_flags; a project can add
+# its own flags there.
 #
 # In:  the results of CppcudaTorch.cmake and CppcudaCuda.cmake
 
@@ -38,24 +38,24 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(CPPCUDA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 endif()
 
-# Made once, by the first project that includes this file.
+# Only the first project that includes this file makes this target.
 if(NOT TARGET cppcuda_flags)
   add_library(cppcuda_flags INTERFACE)
   target_compile_features(cppcuda_flags INTERFACE cxx_std_20)
   target_compile_options(
     cppcuda_flags
     INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>
-              # Without it at::parallel_for is serial. Named as a flag: torch brings the runtime's library.
+              # Without OpenMP at::parallel_for is serial. Only the flag is set, because torch ships the runtime library.
               $<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>
-              # nvcc hands these to the host compiler; torch's headers are not free of the rest of -Wextra there.
+              # nvcc passes -Wall to the host compiler, but not -Wextra, because torch's headers cause such warnings there.
               $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr
-              --diag-suppress=445>) # a template parameter that no argument names, as in []<class T>() {}
+              --diag-suppress=445>) # 445: no function argument uses a template parameter, as in []<class T>() {}
   target_link_options(cppcuda_flags INTERFACE ${OpenMP_CXX_FLAGS})
-  # A project may have no build type: the kernels would be 35 times slower.
+  # Without a build type nothing would be optimised, and the kernels would be 35 times slower.
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     target_compile_options(cppcuda_flags INTERFACE -O3 -DNDEBUG)
   endif()
-  # Messages name source files (__FILE__), and not where they were on the machine that compiled them.
+  # Error messages contain __FILE__, which must not show folders of the machine that compiled it.
   set(folders "${CPPCUDA_KIT_ROOT}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
   list(REMOVE_DUPLICATES folders)
   foreach(folder IN LISTS folders)
@@ -64,7 +64,7 @@ if(NOT TARGET cppcuda_flags)
   endforeach()
 endif()
 
-# An object library for a library of operators. ${sources} and ${generated} are variables of the caller; they may be empty.
+# Adds an object library. It uses the variables ${sources} and ${generated} of the caller, which may be empty.
 macro(_cppcuda_add_objects target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(
@@ -81,13 +81,13 @@ macro(_cppcuda_add_objects target)
   target_link_libraries(${target} PRIVATE cppcuda_flags)
 endmacro()
 
-# Files of kernels: of torch they see the headers, no library.
+# Adds an object library of kernels. They may include torch's headers, but do not link its libraries.
 macro(_cppcuda_add_kernel_objects target)
   _cppcuda_add_objects(${target} ${ARGN})
   target_include_directories(${target} SYSTEM PRIVATE "${CPPCUDA_TORCH_DIR}/include")
 endmacro()
 
-# The table of kernels that the C function <name>_kernels_v1 returns. A test that links kernels of its own has its own.
+# Adds the table of kernels that the C function <name>_kernels_v1 returns. A test that links other kernels adds its own.
 function(cppcuda_add_kernel_table target name has_cuda)
   set(sources "")
   set(generated "$<TARGET_PROPERTY:${name}_kernel_headers,CPPCUDA_GENERATED>")
@@ -96,7 +96,7 @@ function(cppcuda_add_kernel_table target name has_cuda)
   add_dependencies(${target} ${name}_kernel_headers)
 endfunction()
 
-# The hash of the headers with which both libraries are compiled: it changes with every struct of a kernel's parameters.
+# Generates the hash of the headers that both libraries include. It changes if a kernel's parameter struct changes.
 function(_cppcuda_add_kernel_headers name sources generated)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/*.h" "${sources}/elementwise/*.h"
        "${sources}/ops/*/*.h")
@@ -110,8 +110,8 @@ function(_cppcuda_add_kernel_headers name sources generated)
   set_target_properties(${name}_kernel_headers PROPERTIES CPPCUDA_GENERATED "${generated}")
 endfunction()
 
-# What the kit compiles for libraries of operators: registration, the autograd Node, batching, checks. Hidden, so that each
-# library has its own.
+# Adds the compiled part of the kit: registration, the autograd Node, batching, checks. Its symbols are hidden, so that each
+# library of operators has its own copy.
 function(_cppcuda_add_kit)
   set(sources "")
   set(generated "")
@@ -123,7 +123,7 @@ function(_cppcuda_add_kit)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
   set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
                               PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
-  # Most files here and in operators' folders take longer to parse these headers than for all the rest.
+  # Most files here and in the operators' folders spend most of their compile time on these headers.
   target_precompile_headers(cppcuda_kit PRIVATE "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/autograd.h"
                             "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/define.h")
 endfunction()
@@ -133,7 +133,7 @@ function(cppcuda_add_operators name)
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  # The folder above add_subdirectory(cppcuda) sees the function, but no variable.
+  # A project that calls add_subdirectory(cppcuda) sees this function, but not the variables.
   if(NOT DEFINED CPPCUDA_KIT_ROOT OR NOT DEFINED CPPCUDA_CUDA)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): include CppcudaTorch.cmake, CppcudaCuda.cmake and "
                         "CppcudaOperators.cmake in this folder or above it")
@@ -145,7 +145,7 @@ function(cppcuda_add_operators name)
   set(generated "${CMAKE_CURRENT_BINARY_DIR}/${name}_generated")
   _cppcuda_add_kernel_headers(${name} "${sources}" "${generated}")
 
-  # ---- <name>_kernels. The CUDA files come first, as ninja starts with what is defined first: they take longest.
+  # ---- <name>_kernels. The CUDA files take longest. They come first, because ninja starts with what is defined first.
   file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
   set(has_cuda OFF)
   if(CPPCUDA_CUDA AND cuda_files)
@@ -196,9 +196,9 @@ function(cppcuda_add_operators name)
     target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${headers}> $<INSTALL_INTERFACE:include>)
   endif()
   target_link_options(${name} PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed")
-  # A program that names no symbol of the library still needs its ops: without this the linker drops it.
+  # A program may need the operators but reference no symbol of the library; without this the linker would drop it.
   target_link_options(${name} INTERFACE "LINKER:--no-as-needed")
-  # torch is found beside the package in site-packages; elsewhere, where it was at build time.
+  # In site-packages torch is found beside the package; elsewhere, where it was at build time.
   set(rpath "$ORIGIN" "$ORIGIN/../../torch/lib")
   if(NOT SKBUILD)
     list(APPEND rpath "${CPPCUDA_TORCH_DIR}/lib")
@@ -214,20 +214,20 @@ function(cppcuda_add_operators name)
   endif()
 endfunction()
 
-# CPU kernels for one instruction set.
+# Adds the CPU kernels for one instruction set.
 function(_cppcuda_add_isa_objects target isa)
   _cppcuda_add_kernel_objects(${target} ${ARGN})
   target_compile_definitions(${target} PRIVATE CPPCUDA_ISA=${isa})
-  # psabi: vectors are passed to inlined functions only. uninitialized: gcc 12's own avx512fintrin.h.
+  # psabi: vectors are passed to inlined functions only. uninitialized: gcc 12 warns in its own avx512fintrin.h.
   target_compile_options(${target} PRIVATE ${CPPCUDA_FLAGS_${isa}} -ffp-contract=fast -Wno-psabi -Wno-uninitialized
                                            $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CPPCUDA_SANITIZE)
-    # CPPCUDA_FLATTEN does not reach into lambdas.
+    # CPPCUDA_FLATTEN does not inline calls within lambdas.
     target_compile_options(${target} PRIVATE -finline-limit=20000)
-    # gcc's budget for inlining is that of a file, and the family's file has all elementwise operators.
+    # gcc limits how much inlining may enlarge a file, and this file has all elementwise operators.
     set(families ${ARGN})
     list(FILTER families INCLUDE REGEX "/elementwise/cpu_kernel\\.cpp$")
     set_source_files_properties(${families} PROPERTIES COMPILE_OPTIONS --param=inline-unit-growth=1000)
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # the largest files there are
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # these files are the largest
 endfunction()

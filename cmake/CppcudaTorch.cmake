@@ -1,8 +1,8 @@
-# The imported targets cppcuda::torch_cpu and cppcuda::torch, made from torch's include and lib folders.
+# Defines the imported targets cppcuda::torch_cpu and cppcuda::torch from torch's include and lib folders.
 #
-# find_package(Torch) is not used: for the CUDA build of torch it stops unless a CUDA toolkit is
-# installed, it changes CMAKE_CUDA_ARCHITECTURES, and it asks for libraries that the wheels do not ship.
-# This file serves the build of cppcuda and, installed beside cppcuda-config.cmake, its consumers.
+# find_package(Torch) is not used: with a CUDA build of torch it fails unless a CUDA toolkit is installed, it changes
+# CMAKE_CUDA_ARCHITECTURES, and it requires libraries that the wheels do not ship. The build of cppcuda uses this file and,
+# because it is installed beside cppcuda-config.cmake, so do the projects that use cppcuda.
 #
 # In:  CPPCUDA_TORCH_DIR (the folder that holds torch's include/ and lib/), or Torch_DIR or CMAKE_PREFIX_PATH
 #      (`python -c 'import torch; print(torch.utils.cmake_prefix_path)'`), or a Python with torch
@@ -12,7 +12,7 @@
 
 set(CPPCUDA_TORCH_ERROR "")
 if(NOT CPPCUDA_TORCH_DIR)
-  # The path of TorchConfig.cmake only: it is not read.
+  # Only the path of TorchConfig.cmake is used; the file is not read.
   if(EXISTS "${Torch_DIR}/TorchConfig.cmake")
     set(CPPCUDA_TORCH_CONFIG_DIR "${Torch_DIR}")
   else()
@@ -33,7 +33,7 @@ if(NOT CPPCUDA_TORCH_DIR)
   endif()
 endif()
 if(NOT EXISTS "${CPPCUDA_TORCH_DIR}/include/torch/library.h")
-  # Where pip, uv and `python -m build` make the environment of an isolated build.
+  # pip, uv and `python -m build` make the environment of an isolated build in a folder with such a name.
   if(SKBUILD AND "$ENV{PATH}:${Python3_EXECUTABLE}" MATCHES "/(pip-)?build-env-|/builds-v[0-9]+/")
     string(CONCAT CPPCUDA_TORCH_ERROR
       "the build is isolated: it does not see the torch of the environment that cppcuda is installed into. Build in that "
@@ -83,12 +83,12 @@ if(NOT TARGET cppcuda::torch_cpu)
       INTERFACE_COMPILE_FEATURES cxx_std_20
       INTERFACE_LINK_LIBRARIES
       "${CPPCUDA_TORCH_DIR}/lib/libc10.so;${CPPCUDA_TORCH_DIR}/lib/libtorch_cpu.so;Threads::Threads"
-      # The CUDA build of torch needs the NCCL of its own wheel; the linker may find an older one of the
-      # system's first and miss symbols that are there at run time.
+      # CUDA builds of torch need the NCCL of their own wheel. The linker may find an older NCCL of the system first, which
+      # lacks symbols that are present at run time.
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
 
-# What a program links that may use any device of this torch. libtorch.so is not in cppcuda::torch_cpu: it needs
+# For programs that may use any device of this torch. cppcuda::torch_cpu does not have libtorch.so, because that needs
 # libtorch_cuda.so, and in torch 2.11 the linker resolves parts of the C++ standard library from it.
 if(NOT TARGET cppcuda::torch)
   add_library(cppcuda::torch INTERFACE IMPORTED)
