@@ -3,9 +3,9 @@
 
     python examples/lltm_text/train.py --out out/lltm_text     # --help lists the hyperparameters
 
-Prints the loss on files that were not trained on, in bits per character, beside a uniform guess and two models that
-only count: how often each character occurs (unigram), and how often after which (bigram). Writes picture.png and
-report.json.
+Prints the loss on held-out files in bits per character, and for comparison that of a uniform guess and of two models
+that only count: how often each character occurs (unigram), and how often each pair of characters (bigram). Writes
+picture.png and report.json.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from matplotlib.axes import Axes
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 SEED = 0
-WINDOW = 64  # characters that a gradient flows back through
+WINDOW = 64  # characters through which gradients are propagated back
 HELD_OUT = 100_000  # characters
 ROWS, COLUMNS = 22, 80  # of the passage in the picture
 
 
 class NextCharacter(nn.Module):
-    """Characters [B] one after another -> logits of the next ones."""
+    """Maps characters [B, T] to the logits of the next characters [B, T, characters]."""
 
     def __init__(self, embedding: int, hidden: int) -> None:
         super().__init__()
@@ -47,15 +47,15 @@ class NextCharacter(nn.Module):
     def forward(
         self, text: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        outputs = []  # text [B, T]
+        outputs = []
         for character in self.embedding(text).unbind(1):
             state = self.cell(character, state)
             outputs.append(state[0])
-        return self.head(self.norm(torch.stack(outputs, 1))), state  # [B, T, characters]
+        return self.head(self.norm(torch.stack(outputs, 1))), state
 
 
 def load() -> tuple[Tensor, Tensor]:
-    """The standard library's modules as indices into the alphabet: to train on, and the start of every tenth's text."""
+    """The standard library as indices into the alphabet: files to train on, and the start of the held-out files."""
     index = {c: i for i, c in enumerate(ALPHABET)}
     parts: tuple[list[int], list[int]] = ([], [])
     for i, file in enumerate(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))):
@@ -66,7 +66,7 @@ def load() -> tuple[Tensor, Tensor]:
 
 
 def baselines(train: Tensor, held_out: Tensor) -> dict[str, float]:
-    """Bits per held-out character of a uniform guess, and of the frequencies of characters, alone and after another."""
+    """Bits per held-out character for a uniform guess, and for the frequencies of characters and of pairs of them."""
     n = len(ALPHABET)
     alone = torch.bincount(train, minlength=n).double() + 1
     pairs = torch.bincount(train[:-1] * n + train[1:], minlength=n * n).double().view(n, n) + 1
@@ -77,8 +77,8 @@ def baselines(train: Tensor, held_out: Tensor) -> dict[str, float]:
 
 def windows(text: Tensor, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     starts = torch.randint(len(text) - WINDOW - 1, (batch, 1), generator=generator)
-    at = starts + torch.arange(WINDOW + 1)
-    return text[at[:, :-1]], text[at[:, 1:]]
+    indices = starts + torch.arange(WINDOW + 1)
+    return text[indices[:, :-1]], text[indices[:, 1:]]
 
 
 def bits(logits: Tensor, expected: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def bits(logits: Tensor, expected: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate(model: NextCharacter, text: Tensor, batch: int, device: str) -> float:
-    """The whole text, cut into `batch` streams that are read from their start on."""
+    """The loss on the whole text, which is cut into `batch` streams that are read from beginning to end."""
     streams = text[: len(text) // batch * batch].view(batch, -1).to(device)
     total, count, state = 0.0, 0, None
     for begin in range(0, streams.shape[1] - 1, WINDOW):
@@ -100,7 +100,7 @@ def evaluate(model: NextCharacter, text: Tensor, batch: int, device: str) -> flo
 
 @torch.no_grad()
 def passage(model: NextCharacter, text: Tensor, device: str) -> tuple[list[str], Tensor]:
-    """Lines of the text, from the start of a function on, and the probability that the model gave to each character."""
+    """Lines of the text, beginning with a function, and the probability that the model assigned to each character."""
     whole = "".join(ALPHABET[i] for i in text.tolist())
     begin = max(1, whole.find("\n    def ", len(whole) // 2) + 1)
     part = text[max(0, begin - 1000) : begin + ROWS * COLUMNS]
@@ -145,12 +145,12 @@ def picture(
             style = {"family": "monospace", "fontsize": 8, "color": "white" if p[row, column] > 0.7 else "black"}
             right.text(column, row, character.replace("$", r"\$"), ha="center", va="center", **style)
     right.set_axis_off()
-    right.set_title("How well the LLTM foresees a passage of a held-out file")
-    figure.colorbar(shown, ax=right, pad=0.01, label="probability that the LLTM gave to this character")
+    right.set_title("How well the LLTM predicts a passage of a held-out file")
+    figure.colorbar(shown, ax=right, pad=0.01, label="probability that the LLTM assigned to this character")
     figure.suptitle("An LLTM (cppcuda.nn.LLTMCell) learns to predict the next character of Python source", fontsize=14)
     note = (
         "Horizontal lines: simpler predictors on the same held-out text; the frequencies are counted in the training "
-        "files. Right: what the LLTM expected at each character, after it had read the text before."
+        "files. Right: the probability of each character, as the LLTM predicts it from the text before."
     )
     figure.supxlabel(note, fontsize=9, color="0.35")
     figure.savefig(path, dpi=110)
@@ -174,7 +174,7 @@ def main() -> None:
     print("Reading the source of Python's standard library", flush=True)
     train, held_out = load()
     baseline = baselines(train, held_out)
-    print(f"{len(train):,} characters to train on, {len(held_out):,} of other files held out")
+    print(f"{len(train):,} characters to train on, {len(held_out):,} held-out characters of other files")
 
     model = NextCharacter(args.embedding, args.hidden).to(args.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -206,7 +206,7 @@ def main() -> None:
     for name, value in {"LLTM": final, **baseline}.items():
         print(f"  {name:8} {value:.3f}")
     print(f"\nPicture: {args.out / 'picture.png'} ({time.perf_counter() - start:.0f} s in all)")
-    if not final < baseline["unigram"]:  # true for NaN too
+    if not final < baseline["unigram"]:  # also true for NaN
         raise SystemExit("error: the LLTM predicts no better than the frequencies of characters")
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A segmentation network that gives the same numbers after its deployment as in training.
+"""A segmentation network that gives the same numbers after deployment as in training.
 
     python examples/onnx_segmentation/export.py --out out/onnx_segmentation
 
-Runtimes differ in where they sample an image that they resize. TensorFlow 1.x (resize_bilinear) and TFLite's legacy
-kernels use asymmetric coordinates, F.interpolate has none of that kind. The network here ends in
-cppcuda.nn.UpsampleBilinear2d(asymmetric). It is trained on drawn shapes, exported to ONNX and run by ONNX Runtime; the
-same network with F.interpolate in that place stands beside it. Writes picture.png, model.onnx and report.json.
+Runtimes differ in the coordinates at which they sample an image to resize it. TensorFlow 1.x (resize_bilinear) and
+TFLite's legacy kernels use asymmetric coordinates, which F.interpolate does not support. The network here ends in
+cppcuda.nn.UpsampleBilinear2d with asymmetric coordinates. It is trained on drawn shapes, exported to ONNX and run by
+ONNX Runtime, and compared with the same network that ends in F.interpolate. Writes picture.png, model.onnx and
+report.json.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ class Head(nn.Module):
 
 
 class Interpolate(nn.Module):
-    """What a network has without cppcuda."""
+    """The last layer of a network without cppcuda."""
 
     def forward(self, logits: Tensor) -> Tensor:
         return F.interpolate(logits, scale_factor=8, mode="bilinear", align_corners=False)
 
 
 def draw(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images of a disc and a square each, with noise, and the class of each pixel."""
+    """Returns noisy images with a disc and a square each, and the class of each pixel."""
     y, x = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
     labels = torch.zeros(count, SIZE, SIZE, dtype=torch.long)
     images = torch.randn(count, 3, SIZE, SIZE, generator=generator) * 0.3
@@ -85,8 +86,8 @@ def fit(model: nn.Module, steps: int, generator: torch.Generator) -> None:
     weight = torch.tensor([0.2, 1.0, 1.0])
     images, labels = draw(256, generator)
     for _ in (progress := tqdm(range(steps), desc="training", unit="step", mininterval=0.5)):
-        some = torch.randint(len(images), (16,), generator=generator)
-        loss = F.cross_entropy(model(images[some]), labels[some], weight)
+        batch = torch.randint(len(images), (16,), generator=generator)
+        loss = F.cross_entropy(model(images[batch]), labels[batch], weight)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -94,11 +95,11 @@ def fit(model: nn.Module, steps: int, generator: torch.Generator) -> None:
 
 
 def export(model: nn.Module, images: Tensor, path: Path) -> None:
-    """For any number of images."""
+    """Exports the model for any number of images."""
     count = torch.export.Dim("count", min=2)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what torch says of its own plans
+        warnings.simplefilter("ignore")  # deprecation warnings from within torch
         program = torch.onnx.export(
             model,
             (images,),
@@ -113,7 +114,7 @@ def export(model: nn.Module, images: Tensor, path: Path) -> None:
 def picture(
     path: Path, images: Tensor, labels: Tensor, classes: dict[str, Tensor], notes: dict[str, str], caption: str
 ) -> None:
-    """A row for each image; ``classes``: of each pixel, by who computed them; ``notes``: what a title says of some."""
+    """Draws a row for each image. ``classes``: the pixels' classes by column; ``notes``: additions to column titles."""
     columns = {"True classes": labels, **classes}
     figure, axes = plt.subplots(len(images), 1 + len(columns), figsize=(15, 7.2), layout="constrained")
     colors = ListedColormap(COLORS)
@@ -164,10 +165,10 @@ def main() -> None:
     classes = {name: values.argmax(1) for name, values in {"ONNX Runtime": deployed, **logits}.items()}
     differing = {name: (classes[name] != classes["ONNX Runtime"]).double().mean().item() for name in logits}
     largest = {name: (values - deployed).abs().max().item() for name, values in logits.items()}
-    print(f"{'':28}{'right pixels':>14}{'pixels that differ':>20}{'largest difference':>20}")
-    print(f"{'':28}{'':14}{'from ONNX Runtime':>20}{'of a logit':>20}")
+    print(f"{'':28}{'correct pixels':>16}{'pixels that differ':>20}{'largest difference':>20}")
+    print(f"{'':28}{'':16}{'from ONNX Runtime':>20}{'of a logit':>20}")
     for name, predicted in classes.items():
-        row = f"{name:28}{(predicted == labels).double().mean():14.1%}"
+        row = f"{name:28}{(predicted == labels).double().mean():16.1%}"
         print(row + (f"{differing[name]:20.2%}{largest[name]:20.2g}" if name in logits else ""))
 
     ours, plain = largest.values()
@@ -187,11 +188,11 @@ def main() -> None:
     report = {"cppcuda": ours, "F.interpolate": plain}
     (args.out / "report.json").write_text(json.dumps({"largest_difference": report}, indent=2) + "\n")
     print(f"\nPicture: {args.out / 'picture.png'} ({time.perf_counter() - start:.0f} s in all)")
-    # Relative to the logits, as far as float32 carries; false for NaN too.
+    # Relative to the largest logit, within the accuracy of float32. NaN fails, too.
     if not ours <= 1e-5 * max(1, deployed.abs().max().item()):
-        raise SystemExit("error: the deployed network gives other numbers")
+        raise SystemExit("error: the deployed network gives different numbers")
     if plain < 1e-3:
-        raise SystemExit("error: F.interpolate agrees as well: the comparison shows nothing")
+        raise SystemExit("error: F.interpolate agrees as well, so the comparison shows nothing")
 
 
 if __name__ == "__main__":

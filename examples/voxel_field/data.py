@@ -23,7 +23,7 @@ class Volume:
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).view(-1, 3)
 
     def psnr(self, image: Tensor) -> dict[str, float]:
-        """PSNR in dB on the held-out voxels, the peak being the volume's maximum."""
+        """PSNR in dB on the held-out voxels. The peak is the volume's maximum."""
         truth = self.values.flatten()[self.held_out]
         error = (image.flatten()[self.held_out] - truth).square()
         head = truth > 0.02  # about half of the volume is empty
@@ -70,7 +70,7 @@ def least_squares_half(volume: Volume, iterations: int = 30) -> Tensor:
 def baselines(volume: Volume) -> dict[str, Tensor]:
     """Plain trilinear upsampling of a half-resolution volume, made in three ways.
 
-    The first two see every voxel, the held-out ones as well, which is in their favour.
+    The first two use the held-out voxels as well, which is in their favour.
     """
     shape, full = volume.values.shape, volume.values[None, None]
     resampled = F.interpolate(full, scale_factor=0.5, mode="trilinear", align_corners=True)[0, 0]
@@ -82,7 +82,7 @@ def baselines(volume: Volume) -> dict[str, Tensor]:
 
 
 def neighbour_mean(volume: Volume) -> Tensor:
-    """Each voxel from its up to six nearest training voxels: the full resolution, not half of it."""
+    """Each voxel is the mean of its neighbours among the training voxels, up to six, at full resolution."""
     known = torch.zeros(volume.values.numel()).index_fill_(0, volume.train, 1).view(volume.values.shape)
     kernel = torch.zeros(1, 1, 3, 3, 3)
     for d in (0, 2):

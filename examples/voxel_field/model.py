@@ -10,13 +10,13 @@ class VoxelField(nn.Module):
     """Maps coordinates in [-1, 1] to values: ``[N, 3] -> [N]``.
 
     Grid vertices lie at cell centres (half a cell inside the border), as the voxels of an image do. The first
-    feature is a value by itself; the MLP adds what interpolating that value alone cannot express.
+    feature is itself a value; the MLP adds what the interpolation of that value alone cannot express.
 
     Args:
         resolution: vertices along x, y and z.
         features: features per vertex.
         width: width of the MLP's hidden layers.
-        values: ``resolution``, what the first feature starts from.
+        values: the initial values of the first feature, of shape ``resolution``.
     """
 
     def __init__(self, resolution: tuple[int, int, int], features: int, width: int, values: Tensor) -> None:
@@ -38,6 +38,6 @@ class VoxelField(nn.Module):
         position = (coordinates + 1) / 2 * self.resolution - 0.5  # in units of the grid
         cell = torch.minimum(position.floor().clamp(min=0), self.resolution - 2)
         vertices = (cell.long() * self.strides).sum(1, keepdim=True) + self.corners  # [N, 8]
-        local = 2 * (position - cell) - 1  # [N, 3], in [-1, 1]; beyond in the outermost half cell
+        local = 2 * (position - cell) - 1  # [N, 3], in [-1, 1] except in the outermost half cell
         features = cppcuda.functional.trilinear(F.embedding(vertices, self.grid), local)  # [N, F]
         return features[:, 0] + self.mlp(features).squeeze(1)

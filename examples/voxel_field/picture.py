@@ -1,4 +1,4 @@
-"""The picture: truth, ours and the baseline with their errors, and the loss curve."""
+"""Draws the picture: the truth, the field and the baseline with their errors, and the loss curve."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from matplotlib.image import AxesImage
 
 
 def _crop(slices: dict[str, Tensor], border: int = 4) -> dict[str, Tensor]:
-    """The part of the slices that is not empty."""
+    """Crops the slices to the part that is not empty."""
     spans = []
     for axis in (0, 1):
         filled = (slices["truth"] > 0).any(1 - axis).nonzero()
@@ -48,7 +48,7 @@ def save(
     loss: list[float],
     held_out: dict[int, float],
 ) -> None:
-    """``slices``: truth, half, ours, baseline, each ``[x, y]``; ``psnr`` of the last two, in dB."""
+    """``slices``: truth, half, ours and baseline, each ``[x, y]``; ``psnr``: of the last two, in dB."""
     slices = _crop(slices)
     figure = plt.figure(figsize=(14, 8), layout="constrained")
     grid = figure.add_gridspec(2, 4, width_ratios=(1, 1, 1, 1.7))
@@ -73,7 +73,7 @@ def save(
     )
     note = (
         "One slice is shown; nine in ten of its voxels were trained on. The numbers in dB (PSNR, higher is better) are "
-        "of the held-out voxels of the whole volume."
+        "for the held-out voxels of the whole volume."
     )
     figure.supxlabel(note, fontsize=9, color="0.35")
     figure.savefig(path, dpi=110)

@@ -2,8 +2,8 @@
 //
 //   render MODEL COORDINATES OUTPUT
 //
-// MODEL: TorchScript (.pt) or an AOTInductor package (.pt2). COORDINATES: a [N, 3] tensor that
-// torch.save wrote. OUTPUT: [N] values, for torch.load.
+// MODEL is TorchScript (.pt) or an AOTInductor package (.pt2). COORDINATES is a [N, 3] tensor that torch.save wrote.
+// The program writes [N] values to OUTPUT, for torch.load.
 
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -24,7 +24,7 @@
 namespace {
 
 struct Field {
-  std::optional<torch::Device> device;  // not told by a frozen module, which has no parameters
+  std::optional<torch::Device> device;  // unknown for a frozen module, which has no parameters
   std::function<torch::Tensor(const torch::Tensor&)> values;
 };
 

@@ -1,4 +1,4 @@
-"""Compares the renders and prints what came out; fails when the renders differ or the field is not good enough."""
+"""Compares the renders and prints the results; fails if the renders differ or the field is not good enough."""
 
 import argparse
 import json
@@ -8,18 +8,18 @@ from pathlib import Path
 import torch
 
 TOLERANCE = 1e-5
-CLEARLY = 1.0  # dB
+MIN_GAIN = 1.0  # dB over the best baseline
 
 
 def compare(out: Path) -> bool:
     python = torch.load(out / "render_python.pt")
     print(f"\nThe same slice rendered three times, largest difference from Python (must be under {TOLERANCE:g}):")
-    fine = True
+    same = True
     for name, label in (("torchscript", "C++, TorchScript"), ("aoti", "C++, AOTInductor")):
         difference = (torch.load(out / f"render_{name}.pt") - python).abs().max().item()
-        fine &= difference < TOLERANCE  # false for NaN too
+        same &= difference < TOLERANCE  # false for NaN
         print(f"  {label:<42}{difference:.1e}")
-    return fine
+    return same
 
 
 def scores(report: dict, quick: bool) -> bool:
@@ -39,12 +39,12 @@ def scores(report: dict, quick: bool) -> bool:
     ratio = report["parameters"] / report["voxels"]
     print(
         f"It holds {report['parameters']:,} parameters for {report['voxels']:,} voxels ({ratio:.1f} times as many): "
-        "it interpolates well, it does not compress."
+        "it interpolates well, but does not compress."
     )
     if quick:
-        print("A quick run: too few steps to judge the PSNR by.")
+        print("This quick run has too few steps to judge the PSNR.")
         return True
-    return gain >= CLEARLY
+    return gain >= MIN_GAIN
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     if not same:
         sys.exit(f"error: the renders differ by {TOLERANCE:g} or more")
     if not good:
-        sys.exit(f"error: the field must be {CLEARLY:g} dB better than trilinear upsampling")
+        sys.exit(f"error: the field must be {MIN_GAIN:g} dB better than trilinear upsampling")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def fit(field: VoxelField, volume: data.Volume, steps: int, batch: int) -> tuple
     device = field.grid.device
     train, held_out = volume.train.to(device), volume.held_out.to(device)
     coordinates, truth = volume.coordinates().to(device), volume.values.flatten().to(device)
-    # A step moves a grid vertex only through the few voxels around it: it can take a higher rate.
+    # Only the few voxels around a grid vertex contribute to its gradient, so the grid can take a higher rate.
     groups = [{"params": [field.grid], "lr": 5e-2}, {"params": field.mlp.parameters(), "lr": 5e-3}]
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -66,7 +66,7 @@ def fit(field: VoxelField, volume: data.Volume, steps: int, batch: int) -> tuple
 
 def export(field: VoxelField, coordinates: Tensor, out: Path) -> None:
     """Writes the model as TorchScript and as an AOTInductor package; both take any number of points."""
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # that there is no GPU is no news
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns if there is no GPU
     points = torch.export.Dim("points", min=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch.jit.script is deprecated; C++ programs still load it
@@ -90,7 +90,7 @@ def main() -> None:
     volume = data.load(held_out=0.1, seed=SEED)
     shape = volume.values.shape
     print(f"Volume: {size(shape)} voxels, {len(volume.train):,} to train on, {len(volume.held_out):,} held out")
-    print("Fitting the upsampling to compare with", flush=True)
+    print("Computing the upsampled volumes to compare with", flush=True)
     upsampled = data.baselines(volume)
     scores = {name: volume.psnr(image) for name, image in upsampled.items()}
     best = max(scores, key=lambda name: scores[name]["all"])
@@ -115,7 +115,7 @@ def main() -> None:
     psnr = {"ours": score["all"], "baseline": scores[best]["all"]}
     picture.save(args.out / "picture.png", slices, psnr, losses, held_out_losses)
 
-    # The slice that C++ renders too.
+    # The slice that the C++ program renders, too.
     coordinates = volume.coordinates().view(*shape, 3)[:, :, z].reshape(-1, 3).clone()
     torch.save(coordinates, args.out / "coordinates.pt")
     torch.save(render(field, coordinates.to(args.device)).cpu(), args.out / "render_python.pt")
