@@ -121,7 +121,7 @@ def measured(
 
     first = {name: per_set[0] for name, per_set in calls.items()}
     if device.type == "cuda":
-        # Samples are long, so that synchronization is only a small part of them.
+        # Samples are long, so that synchronisation is only a small part of them.
         gpu: dict[str, Any] = {"synchronize": torch.cuda.synchronize, "sample_seconds": 0.05}
         return measure(first, rounds=options.rounds, budget=options.budget, **gpu)
     # The roofline is that of memory, and does not apply to data that the caches hold.
