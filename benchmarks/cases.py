@@ -27,7 +27,7 @@ class Contestant:
     call: Callable[..., Any]
     prepare: Callable[..., Tensors] = unchanged  # converts the inputs to the form that it takes; not timed
     restore: Callable[..., Tensors] = unchanged  # converts gradients of these back to gradients of the inputs
-    comparable: bool = True  # False if it computes something else and only gives a scale
+    comparable: bool = True  # False if it computes something else and is measured only for scale
 
 
 @dataclass(frozen=True)

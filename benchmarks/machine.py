@@ -32,7 +32,7 @@ def _text(path: str | Path) -> str:
 
 
 def caches() -> dict[str, int]:
-    """The size of each cache of the first CPU in bytes, as the machine reports it, which may be virtual."""
+    """The sizes of the first CPU's caches in bytes. In a virtual machine, these are the reported sizes."""
     sizes = {}
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         size = re.fullmatch(r"(\d+)([KM]?)", _text(cache / "size"))

@@ -16,7 +16,7 @@ from targets import PRODUCTS, STREAM
 
 # These share a colour and an entry in the legend, because no row has two of them.
 _BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
-# A colour for each contestant, in the order of the bars: Okabe and Ito's palette, for every kind of colour vision.
+# Each contestant's colour, in the order of the bars. Okabe and Ito's palette suits every kind of colour vision.
 COLOURS = {
     "cppcuda": "#0072B2",
     "eager": "#D55E00",
