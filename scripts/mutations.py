@@ -99,14 +99,14 @@ MUTATIONS = [
     Mutation(
         "kit.memory_ends_an_element_early",
         "src/kit/elementwise.cpp",
-        "return begin(t) + (last + 1) * t.element_size();",
-        "return begin(t) + last * t.element_size();",
+        "    return last + 1;\n",
+        "    return last;\n",
         "pytest test_elementwise.py test_overlaps",
     ),
     Mutation(
         "kit.shapes_may_differ",
         "src/kit/elementwise.cpp",
-        "    check.same_shape(name(i), t, name(0), first);\n",
+        "    check.same_shape(name, t, first_name, first);\n",
         "",
         "pytest test_errors.py test_message",
     ),

@@ -40,15 +40,17 @@ bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
 // Whether a and b share an element. Returns true if that is hard to determine, as for two views of the same memory with
 // different strides.
 bool overlap(const Tensor& a, const Tensor& b) {
-  const auto begin = [](const Tensor& t) { return reinterpret_cast<intptr_t>(t.const_data_ptr()); };
-  const auto end = [&](const Tensor& t) {
+  const auto elements = [](const Tensor& t) {  // from the first one to the last one in memory
+    if (t.is_non_overlapping_and_dense()) return t.numel();
     int64_t last = 0;
     for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-    return begin(t) + (last + 1) * t.element_size();
+    return last + 1;
   };
-  if (a.numel() == 0 || begin(a) >= end(b) || begin(b) >= end(a)) return false;
-  const int64_t bytes = begin(b) - begin(a);
-  if (a.strides() != b.strides() || bytes % a.element_size() != 0) return true;
+  const auto a_begin = reinterpret_cast<intptr_t>(a.const_data_ptr());
+  const auto b_begin = reinterpret_cast<intptr_t>(b.const_data_ptr());
+  const int64_t bytes = b_begin - a_begin, size = a.element_size();
+  if (a.numel() == 0 || bytes >= elements(a) * size || -bytes >= elements(b) * size) return false;
+  if (a.strides() != b.strides() || bytes % size != 0) return true;
   std::vector<int64_t> order(a.dim()), sizes, strides;
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int64_t d, int64_t e) { return a.stride(d) > a.stride(e); });
@@ -56,7 +58,7 @@ bool overlap(const Tensor& a, const Tensor& b) {
     sizes.push_back(a.size(d));
     strides.push_back(a.stride(d));
   }
-  return reaches(sizes, strides, bytes / a.element_size());
+  return reaches(sizes, strides, bytes / size);
 }
 
 bool same_view(const Tensor& a, const Tensor& b) {
@@ -78,17 +80,24 @@ const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
                        [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
 }
 
-void check_elementwise(const c10::FunctionSchema& schema, TensorRefs tensors) {
-  const Checker check(op_name(schema));
-  const auto name = [&](size_t i) { return tensor_argument(schema, i).name().c_str(); };
+ElementwiseNames::ElementwiseNames(const c10::FunctionSchema& schema) : op(op_name(schema)) {
+  for (const c10::Argument& a : schema.arguments()) {
+    if (a.type()->kind() == c10::TypeKind::TensorType) tensors.emplace_back(a.name());
+  }
+}
+
+void check_elementwise(const ElementwiseNames& names, TensorRefs tensors) {
+  const Checker check(names.op);
+  const std::string_view first_name = names.tensors[0];
   const Tensor& first = tensors.begin()->get();
-  check.floating(name(0), first);
+  check.floating(first_name, first);
   for (size_t i = 1; i < tensors.size(); ++i) {
+    const std::string_view name = names.tensors[i];
     const Tensor& t = tensors.begin()[i];
-    check.floating(name(i), t);
-    check.same_dtype(name(i), t, name(0), first);
-    check.same_device(name(i), t, name(0), first);
-    check.same_shape(name(i), t, name(0), first);
+    check.floating(name, t);
+    check.same_dtype(name, t, first_name, first);
+    check.same_device(name, t, first_name, first);
+    check.same_shape(name, t, first_name, first);
   }
 }
 

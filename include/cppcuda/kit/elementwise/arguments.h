@@ -6,6 +6,8 @@
 #include <torch/library.h>
 
 #include <functional>
+#include <string_view>
+#include <vector>
 
 #include "cppcuda/kit/elementwise/family.h"
 #include "cppcuda/kit/op.h"
@@ -19,8 +21,22 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i);
 const c10::Argument& written_argument(const c10::FunctionSchema& schema);
 
+// The names in the errors of an operator. Looking them up takes longer than the checks, so it is done once.
+struct ElementwiseNames {
+  explicit ElementwiseNames(const c10::FunctionSchema& schema);
+
+  const char* op;
+  std::vector<std::string_view> tensors;
+};
+
+template <class TheOp>
+const ElementwiseNames& names_of() {
+  static const ElementwiseNames names(TheOp::schema());
+  return names;
+}
+
 // Throws unless all are strided floating-point tensors with the device, dtype and shape of the first one.
-void check_elementwise(const c10::FunctionSchema& schema, TensorRefs tensors);
+void check_elementwise(const ElementwiseNames& names, TensorRefs tensors);
 
 // Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
 // at::assert_no_internal_overlap.
@@ -73,7 +89,7 @@ template <class TheOp, int Like, class... Args>
 struct FunctionalKernel<TheOp, Like, Tensor(Args...)> {
   static Output shape(Args... args) {
     const auto tensors = tensors_of(args...);
-    std::apply([](const auto&... t) { check_elementwise(TheOp::schema(), {t...}); }, tensors);
+    std::apply([](const auto&... t) { check_elementwise(names_of<TheOp>(), {t...}); }, tensors);
     const Tensor& like = std::get<Like>(tensors);
     return {c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
   }
@@ -99,7 +115,7 @@ struct OutVariantKernel<TheOp, Written, void(Args...)> {
 
   // The checks that need no memory.
   static void check(Args... args) {
-    std::apply([](const auto&... t) { check_elementwise(TheOp::schema(), {t...}); }, tensors_of(args...));
+    std::apply([](const auto&... t) { check_elementwise(names_of<TheOp>(), {t...}); }, tensors_of(args...));
     check_writable(TheOp::schema(), written(args...));
   }
 
