@@ -1,4 +1,5 @@
-// The overhead of a call from C++: 64 elements, cppcuda's operators and torch's in turns.
+// The overhead of a call from C++, cppcuda's operators and torch's in turns: elementwise operators on 64 elements, and
+// one row of trilinear beside at::sigmoid of its output.
 //
 //   cmake --build build/torch-2.15 --target cppcuda_benchmarks
 //   build/torch-2.15/cpp_tests/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
@@ -19,14 +20,14 @@
 #include <utility>
 #include <vector>
 
-#include "cppcuda/kit/elementwise/cpu.h"
+#include "cppcuda/kit/elementwise/loop.h"
 #include "elementwise/family.h"
 
 namespace {
 
 using at::Tensor;
 namespace kit = cppcuda::kit;
-namespace ops = cppcuda::ops;
+namespace elementwise = cppcuda::elementwise;
 
 constexpr int64_t elements = 64;
 
@@ -80,9 +81,7 @@ template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
-  kit::with_isa([&]<class Isa>(std::type_identity<Isa>) {
-    kit::ElementwiseKernel<Isa, Math, float>::run(data, steps, elements, false, Math());
-  });
+  kit::run_with(kit::LoopParams<Math, float>{data, steps, elements, false, Math()}, kit::cpu_context());
   benchmark::ClobberMemory();
 }
 
@@ -116,6 +115,10 @@ int main(int argc, char** argv) {
   add_in_all_modes("eager quick_gelu", [&] { eager_quick_gelu(x); });
   add_in_all_modes("cppcuda::quick_gelu", [&] { cppcuda::quick_gelu(x); });
 
+  const Tensor feats = at::randn({1, 8, 4}), points = at::rand({1, 3}), row = at::randn({1, 4});
+  add_in_all_modes("at::sigmoid of a row", [&] { at::sigmoid(row); });
+  add_in_all_modes("cppcuda::trilinear of a row", [&] { cppcuda::trilinear(feats, points); });
+
   using Math = kit::ElementwiseForward<elementwise::Sigmoid>;
   using Kernels = kit::ForwardKernels<elementwise::Sigmoid>;
   add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
@@ -125,7 +128,7 @@ int main(int argc, char** argv) {
   });
   add<c10::InferenceMode>("sigmoid, CPU kernel without dispatcher", [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    Kernels::run<kit::CpuLoop, Math>(x);
+    Kernels::run<Math>(x);
   });
 
   add<GradMode>("at::sigmoid/requires_grad", [&] { at::sigmoid(leaf); });
@@ -142,6 +145,7 @@ int main(int argc, char** argv) {
     pairs.emplace_back("cppcuda::sigmoid/" + mode, "at::sigmoid/" + mode);
     pairs.emplace_back("cppcuda::sigmoid_out/" + mode, "at::sigmoid_out/" + mode);
     pairs.emplace_back("cppcuda::quick_gelu/" + mode, "eager quick_gelu/" + mode);
+    pairs.emplace_back("cppcuda::trilinear of a row/" + mode, "at::sigmoid of a row/" + mode);
   }
   Reporter reporter(std::move(pairs));
   benchmark::RunSpecifiedBenchmarks(&reporter);
