@@ -19,7 +19,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "tests"))
 
-from op_samples import OPS, OpEntry, computed, register_all
+from conftest import register_all
+from cppcuda.testing.samples import OPS, OpEntry, computed
 from support import value_tolerance
 
 
@@ -31,7 +32,7 @@ def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
         (x,) = on_gpu.tensors
         written = torch.empty_like(x) if writing.endswith(".out") else x.clone()
         if writing.endswith(".out"):
-            getattr(torch.ops.cppcuda, entry.name)(x, out=written)
+            getattr(torch.ops.cppcuda, entry.base_name)(x, out=written)
         else:
             getattr(torch.ops.cppcuda, writing)(written)
         results.append((written,))

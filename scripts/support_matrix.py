@@ -7,30 +7,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+
+from cppcuda.testing.matrix import Matrix
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
-
-
-def public_name(op: str) -> str:
-    return op.strip("_").removesuffix("_backward")
-
-
-def table(results: dict[str, Any]) -> str:
-    """Capabilities as rows, operators as columns, each with the internal ones that it is made of."""
-    operators: dict[str, dict[str, dict[str, int]]] = results["operators"]
-
-    def mark(name: str, capability: str) -> str:
-        own = [outcomes.get(capability, {}) for op, outcomes in operators.items() if public_name(op) == name]
-        if any(outcomes.get("failed") for outcomes in own):
-            return "**fails**"
-        return "yes" if all(outcomes.get("passed") for outcomes in own) else ""
-
-    names = sorted({public_name(op) for op in operators})
-    rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
-    rows += [[capability, *(mark(name, capability) for name in names)] for capability in results["capabilities"]]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main() -> int:
@@ -41,7 +22,7 @@ def main() -> int:
     action.add_argument("--check", action="store_true", help="fail when the README has another table")
     options = parser.parse_args()
 
-    printed = table(json.loads(options.results.read_text()))
+    printed = Matrix(json.loads(options.results.read_text())["operators"]).markdown()
     text = README.read_text()
     before, rest = text.split(BEGIN)
     there, after = rest.split(END)

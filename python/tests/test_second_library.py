@@ -16,7 +16,7 @@ import cppcuda
 import pytest
 import torch
 import torch.distributed.tensor
-from support import recorded_compiled_autograd
+from cppcuda.testing.compare import recorded_compiled_autograd
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
