@@ -72,7 +72,7 @@ def samples(op: Operator) -> str:
         if entry.name == f"{op.namespace}::{op.name}":
             if not entry.backward:
                 raise MissingError(f"the entry of {op.name} in python/tests/samples has no backward operator")
-            return f"{len(entry.specs)} of the operator, {len(entry.backward.specs)} of {entry.backward.name}"
+            return f"{len(entry.specs)} of the operator, {len(entry.backward.specs)} of {entry.backward.base_name}"
     raise MissingError(f"no entry for {op.name} in python/tests/samples")
 
 
