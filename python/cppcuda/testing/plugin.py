@@ -68,10 +68,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "cppcuda.testing: no operators to test; --operators names the module with their samples"
         )
     params = []
+    one_namespace = len({entry.namespace for entry in OPS}) == 1
     for check in PROPERTIES:
         for entry in OPS:
             for case in check.cases(entry):
-                name = "-".join(filter(None, (check.name, entry.name, case.name)))
+                operator = entry.base_name if one_namespace else entry.name
+                name = "-".join(filter(None, (check.name, operator, case.name)))
                 marks = [pytest.mark.capability(row) for row in check.rows_of(case)]
                 params.append(pytest.param(check, entry, case, id=name, marks=marks))
     metafunc.parametrize(("check", "entry", "case"), params)
