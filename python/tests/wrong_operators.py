@@ -90,14 +90,14 @@ right = _cube_operator("right")
 right.register_autograd(lambda context, grad: 3 * context.saved_tensors[0] ** 2 * grad, setup_context=_save_input)
 
 
-# ---------------------------------------------------------------- graphs of autograd.Function, behind Autograd
+# ---------------------------------------------------------------- graphs of autograd.Function
 
 
 def _with_graph(name: str, function: type[torch.autograd.Function], forward: Callable[[Tensor], Tensor]) -> None:
     define(name, "(Tensor x) -> Tensor", CPU=forward, Meta=torch.empty_like, Autograd=function.apply)
 
 
-class SavesBehindAutogradsBack(torch.autograd.Function):
+class SavesUnnoticed(torch.autograd.Function):
     """Keeps the input as an attribute, whose version autograd does not check."""
 
     @staticmethod
@@ -122,7 +122,7 @@ class Saves(torch.autograd.Function):
         return 3 * x**2 * grad
 
 
-_with_graph("saved_unnoticed", SavesBehindAutogradsBack, lambda x: x**3)
+_with_graph("saved_unnoticed", SavesUnnoticed, lambda x: x**3)
 _with_graph("saved", Saves, lambda x: x**3)
 
 
