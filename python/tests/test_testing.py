@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -121,7 +122,8 @@ register(
 def suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "cppcuda_pytest", "--pyargs", "cppcuda.testing", *options]
     command += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    environment = {k: v for k, v in os.environ.items() if k != "CPPCUDA_SUPPORT_MATRIX"}  # the file of this session
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_suite(tmp_path: Path) -> None:

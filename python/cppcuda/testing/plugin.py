@@ -104,7 +104,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    path = os.environ.get("CPPCUDA_SUPPORT_MATRIX") or session.config.getoption("support_matrix")
+    path = session.config.getoption("support_matrix") or os.environ.get("CPPCUDA_SUPPORT_MATRIX")
     if path and not hasattr(session.config, "workerinput"):
         _matrix.write(Path(path))
 
