@@ -20,8 +20,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "tests"))
 
 from conftest import register_all
+from cppcuda.testing.compare import value_tolerance
 from cppcuda.testing.samples import OPS, OpEntry, computed
-from support import value_tolerance
 
 
 def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
