@@ -18,7 +18,8 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "python/tests"))
-from op_samples import OPS, register_all  # noqa: E402
+from conftest import register_all  # noqa: E402
+from cppcuda.testing.samples import OPS  # noqa: E402
 
 # The parts of a docstring, and the patterns by which they are found.
 SECTIONS = {
@@ -70,10 +71,10 @@ def module(op: Operator) -> str:
 
 def samples(op: Operator) -> str:
     for entry in OPS:
-        if (op.namespace, entry.name) == ("cppcuda", op.name):
+        if entry.name == f"{op.namespace}::{op.name}":
             if not entry.backward:
                 raise MissingError(f"the entry of {op.name} in python/tests/samples has no backward operator")
-            return f"{len(entry.specs)} for the operator, {len(entry.backward.specs)} for {entry.backward.name}"
+            return f"{len(entry.specs)} for the operator, {len(entry.backward.specs)} for {entry.backward.base_name}"
     raise MissingError(f"no entry for {op.name} in python/tests/samples")
 
 

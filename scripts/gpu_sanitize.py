@@ -19,8 +19,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "tests"))
 
-from op_samples import OPS, OpEntry, computed, register_all
-from support import value_tolerance
+from conftest import register_all
+from cppcuda.testing.compare import value_tolerance
+from cppcuda.testing.samples import OPS, OpEntry, computed
 
 
 def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
@@ -32,7 +33,7 @@ def compare(entry: OpEntry, name: str, dtype: torch.dtype, mixed: bool) -> int:
         (x,) = on_gpu.tensors
         written = torch.empty_like(x) if variant.endswith(".out") else x.clone()
         if variant.endswith(".out"):
-            getattr(torch.ops.cppcuda, entry.name)(x, out=written)
+            getattr(torch.ops.cppcuda, entry.base_name)(x, out=written)
         else:
             getattr(torch.ops.cppcuda, variant)(written)
         results.append((written,))

@@ -7,30 +7,14 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+
+from cppcuda.testing.matrix import Matrix, markdown
+from cppcuda.testing.registry import ROWS
 
 README = Path(__file__).parent.parent / "README.md"
+# Rows about mistakes in an operator, not about what it supports.
+OTHERS = {"bad input", "aliasing", "threads", "kept alive", "saved tensors"}
 BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
-
-
-def public_name(op: str) -> str:
-    return op.strip("_").removesuffix("_backward")
-
-
-def table(results: dict[str, Any]) -> str:
-    """The rows are capabilities, the columns operators. A column covers the operator's internal operators as well."""
-    operators: dict[str, dict[str, dict[str, int]]] = results["operators"]
-
-    def mark(name: str, capability: str) -> str:
-        found = [outcomes.get(capability, {}) for op, outcomes in operators.items() if public_name(op) == name]
-        if any(outcomes.get("failed") for outcomes in found):
-            return "**fails**"
-        return "yes" if all(outcomes.get("passed") for outcomes in found) else ""
-
-    names = sorted({public_name(op) for op in operators})
-    rows = [["", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
-    rows += [[capability, *(mark(name, capability) for name in names)] for capability in results["capabilities"]]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main() -> int:
@@ -41,7 +25,8 @@ def main() -> int:
     action.add_argument("--check", action="store_true", help="fail if the README has a different table")
     options = parser.parse_args()
 
-    printed = table(json.loads(options.results.read_text()))
+    matrix = Matrix(json.loads(options.results.read_text())["operators"])
+    printed = markdown(matrix.table(tuple(row for row in ROWS if row not in OTHERS)))
     text = README.read_text()
     before, rest = text.split(BEGIN)
     current, after = rest.split(END)

@@ -9,6 +9,7 @@ from pathlib import Path
 import cppcuda._build as _build
 from cppcuda import _config, _load
 from cppcuda._config import Config
+from cppcuda._load import load_library
 
 _path = _load.load()
 
@@ -45,6 +46,7 @@ __all__ = [
     "flop_counter",
     "functional",
     "library_path",
+    "load_library",
     "nn",
     "onnx",
 ]

@@ -12,14 +12,24 @@ from typing import Any
 
 import torch
 
-__all__ = ["custom_mapping"]
+__all__ = ["custom_mapping", "register"]
 
 Shape = Sequence[int]
+
+_registered: dict[Any, Callable[..., int]] = {}
+
+
+def register(op: Any, formula: Callable[..., int]) -> None:
+    """Adds the FLOP formula of an operator of another namespace, such as ``torch.ops.my_ops.attention``.
+
+    The formula gets the shapes of the tensors in their place, and ``out_shape`` by name.
+    """
+    _registered[op] = formula
 
 
 def custom_mapping() -> dict[Any, Callable[..., int]]:
     """The FLOP formulas by operator. Like torch's own they count only matrix products, two operations for each
-    multiplication and addition. Only ``lltm_cell`` has matrix products.
+    multiplication and addition. Of cppcuda's operators only ``lltm_cell`` has matrix products.
     """
     # input [..., B, I], weight [..., 3S, S + I], hx, cx [..., B, S], gates [..., B, 3S]
 
@@ -47,4 +57,4 @@ def custom_mapping() -> dict[Any, Callable[..., int]]:
         return 2 * math.prod(gates) * columns
 
     ops = torch.ops.cppcuda
-    return {ops.lltm_cell: forward, ops._lltm_cell: forward, ops._lltm_cell_backward: backward}
+    return {ops.lltm_cell: forward, ops._lltm_cell: forward, ops._lltm_cell_backward: backward, **_registered}

@@ -11,7 +11,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["translation_table"]
+__all__ = ["register", "translation_table"]
+
+_registered: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def register(op: Callable[..., Any], translation: Callable[..., Any]) -> None:
+    """Adds the translation of an operator of another namespace, such as ``torch.ops.my_ops.swish.default``.
+
+    A translation is a function of ``onnxscript`` values, as ``torch.onnx.export`` takes it.
+    """
+    _registered[op] = translation
 
 
 def _resize_scale(scale: float) -> float:
@@ -24,7 +34,8 @@ def _resize_scale(scale: float) -> float:
 
 
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The ONNX translation of each operator: the ``custom_translation_table`` of :func:`torch.onnx.export`.
+    """The ONNX translation of each operator: the ``custom_translation_table`` of :func:`torch.onnx.export`. It includes
+    those that :func:`register` added.
 
     The graphs use standard operators of opset 18. ``upsample_bilinear2d`` becomes ``Resize`` with the same
     ``coordinate_transformation_mode``.
@@ -123,4 +134,5 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         ops.upsample_bilinear2d.default: upsample_bilinear2d,
         ops.lltm_cell.default: lltm_cell,
         ops._lltm_cell.default: lltm_cell_and_gates,
+        **_registered,
     }

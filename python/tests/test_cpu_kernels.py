@@ -12,7 +12,7 @@ from pathlib import Path
 import cppcuda.functional as F
 import pytest
 import torch
-from op_samples import forward_ops, outputs_of
+from cppcuda.testing.samples import forward_ops, outputs_of
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -20,7 +20,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 ANOTHER_PROCESS = """
 import sys, torch
 sys.path.insert(0, {tests!r})
-from op_samples import register_all
+from conftest import register_all
 from test_cpu_kernels import results
 register_all()
 torch.save(dict(results()), {path!r})
@@ -48,7 +48,7 @@ def calls(dtype: torch.dtype) -> Iterator[tuple[str, Iterator[Tensor]]]:
         for name in entry.names("shape"):
             sample = entry.sample(name, dtype).requires_grad()
             if all(t.numel() for t in sample.tensors):
-                yield f"{entry.name} {name}", gradients(outputs_of(entry.op(*sample.args)), list(sample.tensors))
+                yield f"{entry.base_name} {name}", gradients(outputs_of(entry.op(*sample.args)), list(sample.tensors))
     for name, op in (("sigmoid", F.sigmoid), ("quick_gelu", F.quick_gelu)):
         for size, start in ((7, 1), (1000, 0), (70001, 3)):
             x = random(size, start=start)

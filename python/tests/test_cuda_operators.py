@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_samples import OpEntry, Sample, computed
+from cppcuda.testing.samples import OpEntry, Sample, computed
 from support import assert_asynchronous, over_ops, require_gpu, spin
 from torch import Tensor
 

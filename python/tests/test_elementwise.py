@@ -5,17 +5,9 @@ import os
 import cppcuda
 import pytest
 import torch
-from op_samples import FLOAT_DTYPES, LAYOUTS, OpEntry, forward_ops
-from support import (
-    allocated_bytes,
-    assert_close,
-    kernel_calls,
-    over_devices,
-    over_ops,
-    over_samples,
-    profiled,
-    run_python,
-)
+from cppcuda.testing.compare import allocated_bytes, assert_close, kernel_calls, profiled
+from cppcuda.testing.samples import FLOAT_DTYPES, LAYOUTS, OpEntry, forward_ops
+from support import over_devices, over_ops, over_samples, run_python
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -25,11 +17,11 @@ over_dtypes = pytest.mark.parametrize("dtype", FLOAT_DTYPES, ids=str)
 
 
 def in_place(entry: OpEntry):
-    return getattr(torch.ops.cppcuda, f"{entry.name}_").default
+    return getattr(torch.ops.cppcuda, f"{entry.base_name}_").default
 
 
 def into(entry: OpEntry):
-    return getattr(torch.ops.cppcuda, entry.name).out
+    return getattr(torch.ops.cppcuda, entry.base_name).out
 
 
 def error_of(call, *args, **kwargs) -> str:
@@ -39,7 +31,7 @@ def error_of(call, *args, **kwargs) -> str:
 
 
 def test_the_table_has_elementwise_ops() -> None:
-    assert {e.name for e in ENTRIES} >= {"sigmoid", "quick_gelu"}
+    assert {e.base_name for e in ENTRIES} >= {"sigmoid", "quick_gelu"}
 
 
 # ---------------------------------------------------------------- values
@@ -76,7 +68,7 @@ def test_writing_touches_nothing_else(entry: OpEntry) -> None:
 
 @over_entries
 def test_functions_return_what_they_wrote_to(entry: OpEntry) -> None:
-    function, function_ = (getattr(cppcuda.functional, n) for n in (entry.name, f"{entry.name}_"))
+    function, function_ = (getattr(cppcuda.functional, n) for n in (entry.base_name, f"{entry.base_name}_"))
     x = torch.randn(5)
     out = torch.empty(5)
     assert function(x, out=out) is out and torch.equal(out, entry.op(x))
@@ -250,7 +242,7 @@ def test_expanded_gradient_is_not_spread_out(entry: OpEntry) -> None:
 
 @over_entries
 def test_a_lost_gradient_is_an_error(entry: OpEntry) -> None:
-    op = entry.name
+    op = entry.base_name
     x, leaf = torch.randn(3), torch.randn(3, requires_grad=True)
 
     def message(name: str, argument: str, written: str, source: str) -> str:
@@ -307,7 +299,7 @@ def test_versions(entry: OpEntry) -> None:
 
 @over_entries
 def test_out_that_does_not_fit(entry: OpEntry) -> None:
-    op, call = entry.name, into(entry)
+    op, call = entry.base_name, into(entry)
     x = torch.randn(2, 3)
     for shape in ((), (3,), (3, 2), (2, 4), (1, 3), (2, 3, 1), (0,)):
         out = torch.full(shape, 7.0)
@@ -329,7 +321,7 @@ def test_out_that_does_not_fit(entry: OpEntry) -> None:
 
 @over_entries
 def test_overlaps(entry: OpEntry) -> None:
-    op, call = entry.name, into(entry)
+    op, call = entry.base_name, into(entry)
     shared = f"{op}: out must be input itself or share no memory with it, got an overlap"
     flat, square = torch.randn(20), torch.randn(6, 6)
     before = flat.clone(), square.clone()
@@ -471,11 +463,11 @@ def test_vmapped(entry: OpEntry) -> None:
     t = x.clone()
     vmap(lambda row: (in_place(entry)(row), row)[1], in_dims=1)(t)
     assert_close(t, entry.op(x))
-    assert kernel_calls(f"cppcuda::{entry.name}_", lambda: vmap(lambda r: (in_place(entry)(r), r)[1])(t)) == 1
+    assert kernel_calls(f"cppcuda::{entry.base_name}_", lambda: vmap(lambda r: (in_place(entry)(r), r)[1])(t)) == 1
     shared = torch.empty(5, 4)
     message = "out must have the batch that vmap gives to input, which one tensor cannot hold; use the functional form"
     call = vmap(lambda row: (into(entry)(row, out=shared), row)[1])
-    assert error_of(call, x) == f"{entry.name}: {message}"
+    assert error_of(call, x) == f"{entry.base_name}: {message}"
     out = torch.empty(3, 5, 4)
     vmap(lambda row, o: (into(entry)(row, out=o), row)[1], in_dims=(None, 0))(x[0], out)
     assert_close(out, entry.op(x[0]).expand(3, 5, 4))
@@ -485,16 +477,16 @@ def test_vmapped(entry: OpEntry) -> None:
 def test_torchscript(entry: OpEntry) -> None:
     unit = torch.jit.CompilationUnit(
         f"def call(x: Tensor, out: Tensor) -> Tensor:\n"
-        f"    torch.ops.cppcuda.{entry.name}(x, out=out)\n"
+        f"    torch.ops.cppcuda.{entry.base_name}(x, out=out)\n"
         f"    y = out + 0\n"
-        f"    torch.ops.cppcuda.{entry.name}_(y)\n"
+        f"    torch.ops.cppcuda.{entry.base_name}_(y)\n"
         f"    return y\n"
     )
     x, out = torch.randn(4), torch.empty(4)
     for _ in range(3):
         assert_close(unit.call(x, out), entry.op(entry.op(x)))
         assert_close(out, entry.op(x))
-    scripted = torch.jit.script(getattr(cppcuda.functional, f"{entry.name}_"))
+    scripted = torch.jit.script(getattr(cppcuda.functional, f"{entry.base_name}_"))
     assert_close(scripted(x.clone()), entry.op(x))
     assert_close(torch.jit.script(entry.function)(x, out), entry.op(x))
 
@@ -503,7 +495,7 @@ def test_torchscript(entry: OpEntry) -> None:
 def test_meta_and_fake(entry: OpEntry) -> None:
     x = torch.empty(2, 3, device="meta")
     assert in_place(entry)(x) is None and into(entry)(x, out=torch.empty_like(x)) is None
-    message = f"{entry.name}: out must be [2, 3], the shape of input, got [3]"
+    message = f"{entry.base_name}: out must be [2, 3], the shape of input, got [3]"
     assert error_of(into(entry), x, out=torch.empty(3, device="meta")) == message
 
 

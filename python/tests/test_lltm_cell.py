@@ -11,8 +11,8 @@ import pytest
 import torch
 from cppcuda.functional import lltm_cell
 from cppcuda.nn import LLTMCell
+from cppcuda.testing.compare import allocated_bytes, assert_close, scalar
 from samples.lltm_cell import lltm_cell_reference
-from support import allocated_bytes, assert_close, scalar
 from torch import Tensor, nn
 from torch.export import Dim, export
 from torch.utils.flop_counter import FlopCounterMode

@@ -8,7 +8,7 @@ from pathlib import Path
 import cppcuda
 import pytest
 import torch
-from op_samples import OPS, forward_ops
+from cppcuda.testing.samples import OPS, forward_ops
 from support import run_python
 
 PACKAGE = Path(cppcuda.__file__).parent
@@ -57,12 +57,12 @@ def test_every_op_is_in_the_table() -> None:
     names = {n.split("::")[1] for n in torch._C._dispatch_get_all_op_names() if n.startswith("cppcuda::")}
     writing = {name for e in OPS for name in e.writing_names}
     names = {n for n in names if n != "_library_path" and not n.startswith("_sharding_rule.")}
-    assert names == {e.name for e in OPS} | writing
+    assert names == {e.base_name for e in OPS} | writing
     functions = {e.function.__name__ for e in forward_ops()} | {name for name in writing if name.endswith("_")}
     assert set(cppcuda.functional.__all__) == functions
 
 
-@pytest.mark.parametrize("entry", OPS, ids=lambda e: e.name)
+@pytest.mark.parametrize("entry", OPS, ids=lambda e: e.base_name)
 def test_every_key_has_a_kernel(entry) -> None:
     keys = {"CPU", "Meta", "Autograd", "FuncTorchBatched"}
     if cppcuda._build.CUDA:
@@ -164,7 +164,7 @@ def test_public_names() -> None:
     for name in cppcuda.__all__:
         assert hasattr(cppcuda, name)
     for entry in forward_ops():
-        function = getattr(cppcuda.functional, entry.name)
+        function = getattr(cppcuda.functional, entry.base_name)
         assert function.__doc__
         if function is entry.function:  # otherwise it has other arguments, and the table converts them to the op's
             out = {"out"} if entry.writing_names else set()

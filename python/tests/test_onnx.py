@@ -7,8 +7,9 @@ import cppcuda
 import numpy as np
 import pytest
 import torch
-from op_samples import OpEntry, Sample, forward_ops, outputs_of
-from support import assert_close, differing_dims, over_ops, over_samples
+from cppcuda.testing.compare import assert_close, differing_dims
+from cppcuda.testing.samples import OpEntry, Sample, forward_ops, outputs_of
+from support import over_ops, over_samples
 from torch import Tensor, nn
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -45,7 +45,11 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
         "cppcuda/lib/cmake/cppcuda/cppcuda-config.cmake",
         "cppcuda/include/cppcuda/ops/trilinear.h",
     } <= names
-    assert not [n for n in names if "test" in n or n.endswith((".in", ".cpp"))]
+    assert "cppcuda_pytest.py" in names and "cppcuda/testing/test_operators.py" in names
+    (entry_points,) = (n for n in names if n.endswith(".dist-info/entry_points.txt"))
+    assert "cppcuda_pytest" in archive.read(entry_points).decode()
+    others = {n for n in names if not n.startswith(("cppcuda/testing/", "cppcuda_pytest"))}
+    assert not [n for n in others if "test" in n or n.endswith((".in", ".cpp"))]
     for name in (n for n in names if n.endswith(".so")):
         library = archive.read(name)
         for folder in (ROOT, tmp_path, Path(torch.__file__).parent):

@@ -16,7 +16,9 @@ import cppcuda
 import pytest
 import torch
 import torch.distributed.tensor
-from support import recorded_compiled_autograd
+import torch.utils.flop_counter
+from cppcuda.testing import check
+from cppcuda.testing.compare import recorded_compiled_autograd
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -406,6 +408,51 @@ def test_errors_name_the_op_of_this_library() -> None:
     # Also if the formula reads an attribute from the invalid input.
     with pytest.raises(RuntimeError, match=r"^row_sum: input must be \[N, F\] or \[B, N, F\], got \[\]"):
         second.row_sum(torch.rand((), requires_grad=True))
+
+
+def test_load_library() -> None:
+    """The check of torch's version is open to other libraries."""
+    cppcuda.load_library(LIBRARY, name="second", torch_version=torch.__version__)
+    with pytest.raises(ImportError, match=r"^second was built with torch 1.0.0, but torch \S+ is installed. Rebuild"):
+        cppcuda.load_library(LIBRARY, name="second", torch_version="1.0.0")
+    with pytest.raises(ImportError, match=r"^second: nowhere.so is missing"):
+        cppcuda.load_library("nowhere.so", name="second", torch_version=torch.__version__)
+
+
+def test_tables_for_onnx_and_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cppcuda.flop_counter, "_registered", {})
+    cppcuda.flop_counter.register(second.exp, lambda x, **kwargs: 7 * x[0])
+    with torch.utils.flop_counter.FlopCounterMode(
+        display=False, custom_mapping=cppcuda.flop_counter.custom_mapping()
+    ) as counter:
+        second.exp(torch.rand(3, 4))
+    assert counter.get_total_flops() == 21
+    pytest.importorskip("onnxscript")
+    from onnxscript import opset18
+
+    monkeypatch.setattr(cppcuda.onnx, "_registered", {})
+    cppcuda.onnx.register(second.exp.default, lambda x: opset18.Exp(x))
+
+    class Exp(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return second.exp(x)
+
+    program = torch.onnx.export(
+        Exp(),
+        (torch.rand(3, 4),),
+        dynamo=True,
+        verbose=False,
+        custom_translation_table=cppcuda.onnx.translation_table(),
+    )
+    assert [node.op_type for node in program.model.graph] == ["Exp"]
+
+
+def test_every_property() -> None:
+    """cppcuda.testing takes the operators of any namespace; those of the kit have more properties to check."""
+    samples = [(torch.linspace(-1, 1, 6).view(3, 2), 1.5)]
+    reference = lambda x, beta: x * torch.sigmoid(beta * x)  # noqa: E731
+    report = check("second::swish", reference, samples, skip=["AOTInductor"])
+    assert not report.failed, report
 
 
 def test_distributed() -> None:

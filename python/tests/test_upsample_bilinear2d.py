@@ -13,10 +13,10 @@ import pytest
 import torch
 from cppcuda.functional import upsample_bilinear2d
 from cppcuda.nn import UpsampleBilinear2d
+from cppcuda.testing.compare import allocated_bytes, assert_close, profiled
 from hypothesis import given
 from hypothesis import strategies as st
 from samples.upsample_bilinear2d import MODES, copies_one_axis
-from support import allocated_bytes, assert_close, profiled
 from torch import Tensor, nn
 from torch.export import Dim, export
 from torch.nn.functional import interpolate

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import cppcuda
 import torch
+from cppcuda.testing.samples import FLOAT_DTYPES, LAYOUTS, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from hypothesis import strategies as st
-from op_samples import FLOAT_DTYPES, LAYOUTS, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from torch import Tensor
 
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -61,7 +61,7 @@ def _entry(
     oracles: tuple[Callable[[Tensor], Tensor], ...] = (),
 ) -> OpEntry:
     return OpEntry(
-        name=name,
+        name=f"cppcuda::{name}",
         mechanism="elementwise",
         reference=reference,
         oracles=oracles,
@@ -78,7 +78,7 @@ def _entry(
         autocast_dtype=lambda dtypes, autocast: dtypes[0],
         saved_for={0: {0} if saved == "input" else set()},
         backward=OpEntry(
-            name=f"_{name}_backward",
+            name=f"cppcuda::_{name}_backward",
             reference=backward_reference,
             specs=tuple(_specs(2)),
             sized=lambda n: (T((n, 16)), T((n, 16))),

@@ -8,8 +8,8 @@ from typing import Any
 import cppcuda
 import torch
 import torch.nn.functional as F
+from cppcuda.testing.samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from hypothesis import strategies as st
-from op_samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from torch import Tensor, nn
 
 Five = tuple[Any, Any, Any, Any, Any]
@@ -277,7 +277,7 @@ def _bad_backward() -> Iterator[BadInput]:
 
 
 _BACKWARD = OpEntry(
-    name="_lltm_cell_backward",
+    name="cppcuda::_lltm_cell_backward",
     reference=lltm_cell_backward_reference,
     specs=tuple(_backward_specs()),
     sized=lambda n: _backward_args(n, i=3, s=16),
@@ -311,7 +311,7 @@ _COMMON: dict[str, Any] = {
 
 register(
     OpEntry(
-        name="lltm_cell",
+        name="cppcuda::lltm_cell",
         reference=lltm_cell_reference,
         bad_inputs=tuple(_bad("lltm_cell")),
         output_like=("hx", "cx"),
@@ -326,7 +326,7 @@ register(
 
 register(
     OpEntry(
-        name="_lltm_cell",
+        name="cppcuda::_lltm_cell",
         reference=_lltm_cell_reference,
         bad_inputs=tuple(_bad("_lltm_cell")),
         output_like=("hx", "cx", "input"),

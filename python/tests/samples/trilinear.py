@@ -7,8 +7,8 @@ from typing import Any
 
 import cppcuda
 import torch
+from cppcuda.testing.samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from hypothesis import strategies as st
-from op_samples import FLOAT_DTYPES, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 from torch import Tensor
 
 
@@ -176,7 +176,7 @@ def _bad_trilinear_backward() -> Iterator[BadInput]:
 
 register(
     OpEntry(
-        name="trilinear",
+        name="cppcuda::trilinear",
         mechanism="row",
         reference=trilinear_reference,
         oracles=(trilinear_grid_sample,),
@@ -190,7 +190,7 @@ register(
         autocast_dtype=lambda dtypes, autocast: dtypes[0],
         saved_for={0: {1}, 1: {0, 1}},
         backward=OpEntry(
-            name="_trilinear_backward",
+            name="cppcuda::_trilinear_backward",
             reference=trilinear_backward_reference,
             specs=tuple(_trilinear_backward_specs()),
             sized=lambda n: _trilinear_backward_args(n, f=16),

@@ -7,8 +7,8 @@ from typing import Any
 
 import cppcuda
 import torch
+from cppcuda.testing.samples import LAYOUTS, BadInput, OpEntry, Spec, T, register
 from hypothesis import strategies as st
-from op_samples import LAYOUTS, BadInput, OpEntry, Spec, T, register
 from torch import Tensor
 
 MODES = ("half_pixel", "align_corners", "asymmetric")
@@ -207,7 +207,7 @@ def _bad(op: str, argument: str, size_argument: str) -> Iterator[BadInput]:
 
 register(
     OpEntry(
-        name="upsample_bilinear2d",
+        name="cppcuda::upsample_bilinear2d",
         mechanism="linear map",
         reference=upsample_reference,
         oracles=(interpolate,),
@@ -223,7 +223,7 @@ register(
         strides=strides,
         saved_for={0: set()},
         backward=OpEntry(
-            name="_upsample_bilinear2d_backward",
+            name="cppcuda::_upsample_bilinear2d_backward",
             reference=upsample_backward_reference,
             specs=tuple(_specs(backward=True)),
             sized=_sized,

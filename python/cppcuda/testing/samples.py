@@ -1,20 +1,17 @@
-"""The table that every matrix test runs over: one `OpEntry` per operator, like torch's OpInfo.
+"""The table that the suite runs over: one ``OpEntry`` per operator, like torch's OpInfo, and how samples are made.
 
-To add a new operator to all of these tests, call `register` in a new file in the folder samples/.
+A module that calls ``register`` for its operators is what ``pytest --pyargs cppcuda.testing --operators`` takes.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -22,7 +19,7 @@ SIXTEEN_BIT = (torch.float16, torch.bfloat16)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 # The tolerance of one kernel call compared with float64 on the same inputs: rounding of the result and of float32 sums.
-TOLERANCE = {
+TOLERANCE: Mapping[torch.dtype, dict[str, float]] = {
     torch.float64: {"rtol": 1e-11, "atol": 1e-12},
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},
     torch.float16: {"rtol": 2**-10, "atol": 1e-5},
@@ -72,14 +69,18 @@ LAYOUTS: dict[str, Layout] = {
 # ---------------------------------------------------------------- samples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class T:
-    """A tensor argument before it is made. `wide`: it may be float32 while other arguments have 16 bits."""
+    """A tensor argument before it is made, with random values or with those of `value`.
+
+    `wide`: it may be float32 while other arguments have 16 bits. A `value` that is not floating point keeps its dtype.
+    """
 
     shape: tuple[int, ...]
     wide: bool = False
     low: float = -1.5
     high: float = 1.5
+    value: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,25 @@ class Spec:
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of one call. Transforms see the tensors only; `bind` puts the rest back in place."""
+    """Arguments of one call. Transforms see the tensors only; `bind` puts the rest back in place.
+
+    A tensor that is not floating point, such as one of indices, is an attribute: it has no gradient and no batch.
+    """
 
     name: str
     args: tuple[Any, ...]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(a for a in self.args if isinstance(a, Tensor))
+        return tuple(a for a in self.args if is_variable(a))
 
     @property
     def attributes(self) -> tuple[Any, ...]:
-        return tuple(a for a in self.args if not isinstance(a, Tensor))
+        return tuple(a for a in self.args if not is_variable(a))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Sample:
         it = iter(tensors)
-        return Sample(self.name, tuple(next(it) if isinstance(a, Tensor) else a for a in self.args))
+        return Sample(self.name, tuple(next(it) if is_variable(a) else a for a in self.args))
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Sample:
         return self.with_tensors(tuple(map(f, self.tensors)))
@@ -123,25 +127,37 @@ class Sample:
     def requires_grad(self) -> Sample:
         return self.map(lambda t: t.detach().requires_grad_())
 
+    def to(self, device: str) -> Sample:
+        """All tensors on another device, also those that are attributes."""
+        return Sample(self.name, tuple(a.to(device) if isinstance(a, Tensor) else a for a in self.args))
+
     def bind(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-        """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes."""
+        """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes, and
+        without those that are not floating point."""
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return computed(op(*self.with_tensors(tensors).args))
+            return tuple(t for t in computed(op(*self.with_tensors(tensors).args)) if is_variable(t))
 
         return function
 
 
-def outputs_of(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def is_variable(argument: Any) -> bool:
+    """Whether an argument or output takes part in differentiation and in vmap."""
+    return isinstance(argument, Tensor) and argument.is_floating_point()
+
+
+def outputs_of(result: Any) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def computed(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def computed(result: Any) -> tuple[Tensor, ...]:
     """The outputs without those that output_mask excludes, which are empty tensors of one dim."""
     return tuple(t for t in outputs_of(result) if t.dim() != 1 or t.shape[0] != 0)
 
 
 def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:
+    if t.value is not None:
+        return t.value.detach().to(device=device, dtype=dtype if is_variable(t.value) else None, copy=True)
     generator = torch.Generator().manual_seed(seed)
     values = torch.rand(t.shape, generator=generator, dtype=torch.float64) * (t.high - t.low) + t.low
     return values.to(device=device, dtype=dtype)
@@ -181,15 +197,24 @@ class BadInput:
     message: str  # the first line of the error, complete
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpEntry:
-    name: str  # without the namespace
+    """An operator of any namespace of ``torch.ops``: its reference, its samples, and what is expected of it.
+
+    A property for which an entry has no expectation or no samples is listed as not checked.
+    """
+
+    name: str  # with the namespace, "my_ops::swish", and the overload if it has a name, "my_ops::swish.scalar"
     reference: Callable[..., Any]  # plain torch; runs in float64 and under every transform
     specs: tuple[Spec, ...]
-    sized: Callable[[int], tuple[Any, ...]]  # arguments with that many rows, with a T for each tensor
-    arguments: st.SearchStrategy[tuple[Any, ...]]  # for the property tests, also with a T for each tensor
-    bad_inputs: tuple[BadInput, ...]
-    output_like: tuple[str, ...]  # for each output, the argument whose dtype it has
+    # Arguments with that many rows, with a T for each tensor; for tests with dynamic sizes
+    sized: Callable[[int], tuple[Any, ...]] | None = None
+    # A strategy of hypothesis for arguments, also with a T for each tensor; for tests with random sizes
+    arguments: Any = None
+    bad_inputs: tuple[BadInput, ...] = ()
+    # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
+    output_like: tuple[str, ...] = ()
+    differentiable: bool = True  # False: no gradient is expected, and none is checked
     # The kind of op for transforms: "elementwise", "row", "linear map", "matrix product"; backward ops need none
     mechanism: str = ""
     backward: OpEntry | None = None
@@ -198,13 +223,15 @@ class OpEntry:
     module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, made from the arguments that are not tensors
     writing_names: tuple[str, ...] = ()  # ops that write the same values to an existing tensor
     autocast_policy: bool = True  # whether it has an autocast kernel; without one, dtypes stay as they are
-    # The dtype of the output, or of each output, under autocast; given the dtypes of the tensors and autocast's dtype
+    # The dtype of the output, or of each output, under autocast; given the dtypes of the tensors and autocast's dtype.
+    # Without a rule, an output has the dtype that it has without autocast, or float32, or autocast's.
     autocast_dtype: Callable[[tuple[torch.dtype, ...], torch.dtype], torch.dtype | tuple[torch.dtype, ...]] | None = (
         None
     )
-    # The strides of each output, given the arguments; without a rule, outputs are contiguous
-    strides: Callable[..., list[tuple[int, ...]]] | None = None
-    # The number of roundings between the exact value and an output
+    # The strides of each output, given the arguments; None: any strides, which Meta must still predict
+    strides: Callable[..., list[tuple[int, ...]]] | Literal["contiguous"] | None = "contiguous"
+    # The tolerance of one rounding, and the number of roundings between the exact value and an output
+    tolerance: Mapping[torch.dtype, dict[str, float]] = field(default_factory=lambda: TOLERANCE)
     roundings: float = 1
     # Whether the op uses matrix products of ATen: their results are rounded to the narrowest dtype, and their bits
     # depend on sizes, strides and the number of threads
@@ -215,8 +242,11 @@ class OpEntry:
     anchor: str = ""
     # The op that replaces this one in autograd graphs and has outputs that this one does not return
     differentiated_as: str = ""
-    # For each tensor argument, the inputs that the graph keeps alive if the gradient of that argument is requested
-    saved_for: dict[int, set[int]] = field(default_factory=dict)
+    # For each tensor argument, the inputs that the graph keeps alive if the gradient of that argument is requested.
+    # None: it may keep those that this gradient of the reference depends on.
+    saved_for: dict[int, set[int]] | None = None
+    # Modules that register the operator in a new process, besides the libraries that torch.ops.load_library has loaded
+    modules: tuple[str, ...] = ()
 
     @property
     def represents_mechanism(self) -> bool:
@@ -225,16 +255,39 @@ class OpEntry:
         return forward is next(e for e in OPS if e.mechanism == forward.mechanism)
 
     @property
+    def namespace(self) -> str:
+        return self.name.split("::")[0]
+
+    @property
+    def base_name(self) -> str:
+        """The name without namespace and overload, as in the errors of the kit."""
+        return self.name.split("::")[1].split(".")[0]
+
+    @property
     def op(self) -> Any:
-        return getattr(torch.ops.cppcuda, self.name).default
+        _, _, overload = self.name.partition(".")
+        return getattr(getattr(getattr(torch.ops, self.namespace), self.base_name), overload or "default")
 
     @property
     def qualified_name(self) -> str:
-        return f"cppcuda::{self.name}"
+        """The name that the profiler and TorchScript's graphs print, which has no overload."""
+        return f"{self.namespace}::{self.base_name}"
 
     @property
     def node_name(self) -> str:
-        return f"cppcuda::{self.differentiated_as or self.name}Backward"
+        return f"{self.namespace}::{self.differentiated_as or self.base_name}Backward"
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether only other operators call it, such as a backward operator."""
+        return self.base_name.startswith("_")
+
+    @property
+    def made_with_kit(self) -> bool:
+        """Whether the kit declared the operator; then a rule for DTensor follows from the declaration, and the errors
+        and the names of graph nodes follow its conventions."""
+        rules = getattr(getattr(torch.ops, self.namespace), "_sharding_rule", None)
+        return rules is not None and self.name.split("::")[1].replace(".", "_") in rules.overloads()
 
     @property
     def argument_names(self) -> list[str]:
@@ -257,6 +310,7 @@ class OpEntry:
         return make_sample(self.spec(name), dtype, device, mixed)
 
     def of_size(self, rows: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Sample:
+        assert self.sized
         return make_sample(Spec(f"{rows} rows", self.sized(rows)), dtype, device)
 
     @property
@@ -266,10 +320,14 @@ class OpEntry:
         return tuple(a.shape[0] != b.shape[0] for a, b in zip(few, more, strict=True))
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
-        expected = self.strides(*sample.args) if self.strides else [torch.empty(t.shape).stride() for t in outputs]
+        if self.strides is None:
+            return
+        contiguous = [torch.empty(t.shape).stride() for t in outputs]
+        expected = contiguous if self.strides == "contiguous" else self.strides(*sample.args)
         for t, strides in zip(outputs, expected, strict=True):
             used = [d for d in range(t.dim()) if t.shape[d] > 1 and t.numel()]
-            assert [t.stride(d) for d in used] == [strides[d] for d in used], sample.name
+            actual = [t.stride(d) for d in used]
+            assert actual == [strides[d] for d in used], f"{sample.name}: strides {t.stride()}, expected {strides}"
 
     def names(self, *tags: str) -> list[str]:
         return [s.name for s in self.specs if s.tag in tags]
@@ -279,28 +337,24 @@ OPS: list[OpEntry] = []  # including the backward ops
 
 
 def register(entry: OpEntry) -> None:
+    """Adds an operator, and its backward operator if it has one, to the table."""
+    for name in (entry.name, *([entry.backward.name] if entry.backward else [])):
+        if name.count("::") != 1:
+            raise ValueError(f"OpEntry: name must be 'namespace::operator', got {name!r}")
     OPS.append(entry)
     if entry.backward and entry.backward not in OPS:
         OPS.append(entry.backward)
 
 
-def register_all() -> None:
-    """Imports the files of samples/, each of which registers its operators."""
-    for file in sorted((Path(__file__).parent / "samples").glob("*.py")):
-        importlib.import_module(f"samples.{file.stem}")
-
-
 def forward_ops() -> list[OpEntry]:
+    """The operators that have a backward operator."""
     return [e for e in OPS if e.backward]
-
-
-def ops_with_bad_inputs() -> list[OpEntry]:
-    return [e for e in OPS if e.bad_inputs]
 
 
 # ---------------------------------------------------------------- helpers for entries
 
 
 def zeros(*shapes: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = ()) -> tuple[Tensor, ...]:
+    """Tensors of these shapes, for bad input."""
     dtypes = dtypes or (torch.float32,) * len(shapes)
     return tuple(torch.zeros(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True))

@@ -1,18 +1,37 @@
-"""Random sizes, layouts and dtypes, forward and backward, against float64."""
+"""Random sizes, layouts and dtypes, forward and backward, against float64. Needs hypothesis."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from op_samples import FLOAT_DTYPES, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, T, computed, make_tensor
-from support import assert_close, gradient_eps, over_devices, over_ops, value_tolerance
 from torch import Tensor
 
+from cppcuda.testing.compare import assert_close, gradient_eps, value_tolerance
+from cppcuda.testing.registry import DIFFERENTIABLE, HAS_STRATEGY, NotCheckedError, checks, devices
+from cppcuda.testing.samples import FLOAT_DTYPES, SIXTEEN_BIT, TOLERANCE, OpEntry, Sample, T, computed, make_tensor
 
-@st.composite
-def layouts(draw: st.DrawFn, dims: int) -> Callable[[Tensor], Tensor]:
+try:
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+except ImportError as error:  # only these properties need it
+    MISSING = f"hypothesis is missing: {error}"
+else:
+    MISSING = ""
+
+
+def for_random_inputs(check: Callable[[Any], None]) -> None:
+    """Calls a check with 60 draws, the same ones in every run."""
+    if MISSING:
+        raise NotCheckedError(MISSING)
+    options = settings(
+        deadline=None, derandomize=True, max_examples=60, database=None, suppress_health_check=list(HealthCheck)
+    )
+    options(given(data=st.data())(lambda data: check(data)))()
+
+
+def layouts(draw: Callable[[Any], Any], dims: int) -> Callable[[Tensor], Tensor]:
     """Any strides that a strided tensor can have: any order of dims, gaps, an offset, dims with stride 0."""
     order = draw(st.permutations(range(dims)))
     steps = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims))
@@ -37,8 +56,7 @@ def layouts(draw: st.DrawFn, dims: int) -> Callable[[Tensor], Tensor]:
     return lay_out
 
 
-@st.composite
-def samples(draw: st.DrawFn, entry: OpEntry, device: str) -> tuple[torch.dtype, Sample]:
+def sample_of(draw: Callable[[Any], Any], entry: OpEntry, device: str) -> tuple[torch.dtype, Sample]:
     dtype = draw(st.sampled_from(FLOAT_DTYPES))
     mixed = dtype in SIXTEEN_BIT and draw(st.booleans())
     seed = draw(st.integers(0, 2**16))
@@ -46,18 +64,15 @@ def samples(draw: st.DrawFn, entry: OpEntry, device: str) -> tuple[torch.dtype, 
     for i, arg in enumerate(draw(entry.arguments)):
         if isinstance(arg, T):
             tensor = make_tensor(arg, torch.float32 if mixed and arg.wide else dtype, device, seed + i)
-            arg = draw(layouts(tensor.dim()))(tensor)
+            arg = layouts(draw, tensor.dim())(tensor)
         args.append(arg)
     return dtype, Sample(str([tuple(a.shape) if isinstance(a, Tensor) else a for a in args]), tuple(args))
 
 
-@pytest.mark.capability("strides")
-@over_devices
-@over_ops()
-def test_values_and_gradients(entry: OpEntry, device: str) -> None:
-    @given(data=st.data())
-    def check(data: st.DataObject) -> None:
-        dtype, sample = data.draw(samples(entry, device))
+@checks("strides", over=(devices,), needs=(HAS_STRATEGY, DIFFERENTIABLE))
+def random_values_and_gradients(entry: OpEntry, device: str) -> None:
+    def check(data: Any) -> None:
+        dtype, sample = sample_of(data.draw, entry, device)
         sample, exact = sample.requires_grad(), sample.double().requires_grad()
         actual = computed(entry.op(*sample.args))
         expected = computed(entry.reference(*exact.args))
@@ -68,7 +83,7 @@ def test_values_and_gradients(entry: OpEntry, device: str) -> None:
         if not actual:
             return
         cotangents = [torch.rand_like(a) for a in actual]
-        options = {"allow_unused": True, "materialize_grads": True}
+        options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
         grads = torch.autograd.grad(actual, sample.tensors, cotangents, **options)
         exact_grads = torch.autograd.grad(expected, exact.tensors, [c.double() for c in cotangents], **options)
         for t, a, e in zip(sample.tensors, grads, exact_grads, strict=True):
@@ -82,15 +97,13 @@ def test_values_and_gradients(entry: OpEntry, device: str) -> None:
                 atol=8 * eps * (1 + e.abs().sum(-1).amax().item() if e.numel() else 1),
             )
 
-    check()
+    for_random_inputs(check)
 
 
-@over_devices
-@over_ops()
-def test_vmap_over_any_layout(entry: OpEntry, device: str) -> None:
-    @given(data=st.data())
-    def check(data: st.DataObject) -> None:
-        _, sample = data.draw(samples(entry, device))
+@checks("vmap", over=(devices,), needs=(HAS_STRATEGY,))
+def vmap_over_any_layout(entry: OpEntry, device: str) -> None:
+    def check(data: Any) -> None:
+        _, sample = sample_of(data.draw, entry, device)
         in_dims = [data.draw(st.none() | st.integers(0, t.dim())) for t in sample.tensors]
         if all(d is None for d in in_dims):
             in_dims[0] = 0
@@ -106,4 +119,4 @@ def test_vmap_over_any_layout(entry: OpEntry, device: str) -> None:
                 tolerance = value_tolerance(entry, sample, a[i], e) if entry.products else TOLERANCE[e.dtype]
                 assert_close(a[i], e, sample.name, **tolerance)
 
-    check()
+    for_random_inputs(check)

@@ -1,0 +1,288 @@
+"""``check``: every property of one operator, from a reference and a few calls, and the report about it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cppcuda.testing.matrix import markdown, text
+from cppcuda.testing.registry import PROPERTIES, ROWS, NotCheckedError, Property
+from cppcuda.testing.samples import (
+    LAYOUTS,
+    BadInput,
+    OpEntry,
+    Spec,
+    T,
+    is_variable,
+    make_sample,
+    outputs_of,
+)
+
+# Samples with more elements are not used for derivatives of every order, which would take minutes.
+MAX_BASIC = 64
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one property found in one case."""
+
+    property: str
+    case: str
+    rows: tuple[str, ...]
+    outcome: str  # "passed", "failed" or "not checked"
+    reason: str = ""
+
+
+class Report:
+    """What ``check`` found. ``str(report)`` is a table; ``report.markdown()`` is the same table in Markdown."""
+
+    def __init__(self, name: str, results: Sequence[Result], rows: Sequence[str] = ROWS) -> None:
+        self.name = name
+        self.results = tuple(results)
+        self.rows = tuple(rows)
+
+    def _rows_with(self, outcome: str) -> list[str]:
+        return [row for row in self.rows if any(r.outcome == outcome for r in self.results if row in r.rows)]
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the properties that do not hold, in the order of the report."""
+        return self._rows_with("failed")
+
+    @property
+    def passed(self) -> list[str]:
+        """The names of the properties that hold."""
+        return [row for row in self._rows_with("passed") if row not in self.failed]
+
+    @property
+    def not_checked(self) -> dict[str, str]:
+        """The names of the properties that were not checked, each with the reason."""
+        checked = {*self.failed, *self.passed}
+        return {row: self.reasons(row, "not checked") for row in self.rows if row not in checked}
+
+    def reasons(self, row: str, outcome: str = "failed") -> str:
+        """Why a property does not hold, or was not checked: the first reason of each test of it."""
+        first: dict[str, str] = {}
+        for r in self.results:
+            if row in r.rows and r.outcome == outcome:
+                case = f" ({r.case})" if r.case else ""
+                first.setdefault(r.property, f"{r.property}{case}: {r.reason}" if outcome == "failed" else r.reason)
+        return "; ".join(dict.fromkeys(first.values()))
+
+    def _table(self) -> list[list[str]]:
+        table = [[f"`{self.name}`", "", ""]]
+        for row in self.rows:
+            if row in self.failed:
+                table.append([row, "**fails**", self.reasons(row)])
+            elif row in self.passed:
+                table.append([row, "yes", ""])
+            else:
+                table.append([row, "not checked", self.not_checked[row]])
+        return table
+
+    def __str__(self) -> str:
+        return text(self._table())
+
+    __repr__ = __str__
+
+    def markdown(self) -> str:
+        """The report as a Markdown table."""
+        return markdown([[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in self._table()])
+
+
+def check(
+    name: str,
+    reference: Callable[..., Any],
+    samples: Iterable[Sequence[Any]],
+    *,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    bad_inputs: Iterable[tuple[Sequence[Any], str | None]] = (),
+    **expectations: Any,
+) -> Report:
+    """Checks every property of an operator against a reference.
+
+    Args:
+        name: The operator, ``"my_ops::swish"``.
+        reference: A function of the same arguments, written with torch's operators.
+        samples: The arguments of a few calls. Small tensors with different values are best.
+        only, skip: Names of properties, as in ``cppcuda.testing.ROWS``, that alone are checked, or that are not.
+        bad_inputs: Calls that must raise an error: arguments, and the first line of the message or ``None``.
+        expectations: Other fields of :class:`cppcuda.testing.OpEntry`, such as ``roundings=3``.
+
+    Other dtypes, strides, empty tensors and other numbers of rows are derived from the samples. What has no expectation
+    and cannot be derived is listed as not checked.
+    """
+    import cppcuda.testing.properties  # noqa: F401  (fills the registry; loads the compiler)
+
+    rows = _selected_rows(only, skip)
+    entry = make_entry(name, reference, samples, bad_inputs, expectations)
+    results: list[Result] = []
+    for prop in PROPERTIES:
+        if not {*prop.rows, *(("float64", "float32", "float16", "bfloat16") if "dtype" in prop.rows else ())} & {*rows}:
+            continue
+        results += _run(prop, entry, rows)
+    return Report(name, results, rows)
+
+
+def _selected_rows(only: Iterable[str], skip: Iterable[str]) -> list[str]:
+    only, skip = list(only), list(skip)
+    unknown = [row for row in (*only, *skip) if row not in ROWS]
+    if unknown:
+        raise ValueError(f"check: there is no property {', '.join(map(repr, unknown))}; there are {', '.join(ROWS)}")
+    return [row for row in ROWS if (row in only or not only) and row not in skip]
+
+
+def _run(prop: Property, entry: OpEntry, rows: Sequence[str]) -> list[Result]:
+    missing = prop.missing(entry)
+    cases = list(prop.cases(entry))
+    if not cases:
+        own = ROWS[:4] if "dtype" in prop.rows else prop.rows
+        return [Result(prop.name, "", own, "not checked", missing or "there are no such samples")]
+    results = []
+    for case in cases:
+        own = prop.rows_of(case)
+        if not set(own) & set(rows):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as torch's about its own deprecations
+                prop.run(entry, case)
+            results.append(Result(prop.name, case.name, own, "passed"))
+        except NotCheckedError as reason:
+            results.append(Result(prop.name, case.name, own, "not checked", str(reason)))
+        except Exception as error:
+            results.append(Result(prop.name, case.name, own, "failed", _describe(error)))
+    return results
+
+
+def _describe(error: Exception) -> str:
+    """The first line of the message, or the line of the source if an assertion has no message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+    if lines:
+        return kind + " ".join(lines)[:300]
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{kind}{frames[-1].line}" if frames else type(error).__name__
+
+
+# ---------------------------------------------------------------- what follows from the samples
+
+
+def make_entry(
+    name: str,
+    reference: Callable[..., Any],
+    samples: Iterable[Sequence[Any]],
+    bad_inputs: Iterable[tuple[Sequence[Any], str | None]] = (),
+    expectations: dict[str, Any] | None = None,
+) -> OpEntry:
+    """An entry with the samples and those that follow from them."""
+    given = [tuple(args) for args in samples]
+    if not given:
+        raise ValueError("check: samples must be the arguments of at least one call")
+    for args in given:
+        if not any(is_variable(a) for a in args):
+            raise ValueError("check: each sample must have a floating point tensor")
+    bare = OpEntry(name, reference, ())
+    try:
+        op = bare.op
+    except (AttributeError, IndexError) as error:
+        raise ValueError(f"check: there is no operator {name!r} in torch.ops") from error
+
+    def accepts(args: tuple[Any, ...]) -> bool:
+        """Whether reference and operator take these arguments, and give outputs of the same shapes."""
+        made = make_sample(Spec("", args), torch.float64, "cpu").args
+        try:
+            shapes = [[t.shape for t in outputs_of(f(*made))] for f in (reference, op)]
+        except Exception:
+            return False
+        return shapes[0] == shapes[1]
+
+    all_specs = [Spec(f"sample{i}", tuple(map(_as_argument, args)), "basic") for i, args in enumerate(given)]
+    specs = [_basic_or_shape(spec) for spec in all_specs]
+    if not any(spec.tag == "basic" for spec in specs):
+        small = [spec for spec in map(_with_few_rows, all_specs) if accepts(spec.args)]
+        specs += small if small else [Spec(f"{all_specs[0].name}_whole", all_specs[0].args, "basic")]
+    for spec in all_specs:
+        specs += _with_layouts(spec)
+        empty = resized(spec.args, 0)
+        if empty is not None and accepts(empty):
+            specs.append(Spec(f"{spec.name}_empty", empty))
+    first = all_specs[0].args
+
+    def sized(rows: int) -> tuple[Any, ...]:
+        args = resized(first, rows)
+        assert args is not None
+        return args
+
+    changes = resized(first, 2) is not None and all(accepts(sized(n)) for n in (2, 3, 11))
+    bad = tuple(BadInput(f"bad_input{i}", partial(tuple, a), m or "") for i, (a, m) in enumerate(bad_inputs))
+    module = getattr(reference, "__module__", "")
+    importable = () if module in ("__main__", "") or module not in sys.modules else (module,)
+    fields: dict[str, Any] = {
+        "specs": tuple(specs),
+        "sized": sized if changes else None,
+        "bad_inputs": bad,
+        "strides": None,
+        "modules": importable,
+        **(expectations or {}),
+    }
+    return OpEntry(name=name, reference=reference, **fields)
+
+
+def _as_argument(a: Any) -> Any:
+    return T(tuple(a.shape), value=a.detach().clone()) if isinstance(a, Tensor) else a
+
+
+def _basic_or_shape(spec: Spec) -> Spec:
+    size = sum(a.value.numel() for a in spec.args if isinstance(a, T) and a.value is not None)
+    return Spec(spec.name, spec.args, "basic" if size <= MAX_BASIC else "shape")
+
+
+def _with_few_rows(spec: Spec) -> Spec:
+    return Spec(f"{spec.name}_rows", resized(spec.args, 2) or spec.args, "basic")
+
+
+def resized(args: tuple[Any, ...], rows: int) -> tuple[Any, ...] | None:
+    """The arguments with another number of rows: of all tensors whose first dim has the size of the first tensor's.
+
+    Rows are repeated. None if the first tensor has no dims or no rows.
+    """
+    first = next(a.value for a in args if isinstance(a, T) and a.value is not None)
+    if not first.dim() or not first.shape[0]:
+        return None
+    size = first.shape[0]
+    index = torch.arange(rows) % size
+
+    def change(a: Any) -> Any:
+        if isinstance(a, T) and a.value is not None and a.value.dim() and a.value.shape[0] == size:
+            value = a.value[index.to(a.value.device)]
+            return T(tuple(value.shape), value=value)
+        return a
+
+    return tuple(map(change, args))
+
+
+def _with_layouts(spec: Spec) -> list[Spec]:
+    """Each layout of all tensors together, and of each tensor alone, as far as it differs from a dense one."""
+    tensors = [a for a in spec.args if isinstance(a, T)]
+    found = []
+    for label, layout in LAYOUTS.items():
+        for which in ("all", *(range(len(tensors)) if len(tensors) > 1 else ())):
+            layouts = tuple(
+                layout if which in ("all", i) and is_variable(t.value) and len(t.shape) else None
+                for i, t in enumerate(tensors)
+            )
+            laid_out = Spec(f"{spec.name}_{label}_{which}", spec.args, "stride", layouts)
+            made = [a for a in make_sample(laid_out, torch.float64, "cpu").args if is_variable(a)]
+            if any(not t.is_contiguous() or t.storage_offset() for t in made):
+                found.append(laid_out)
+    return found

@@ -1,0 +1,198 @@
+"""Comparison with a reference, which refuses results that only look right, and counting of kernels and bytes."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._dynamo import compiled_autograd
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from cppcuda.testing.samples import OpEntry, Sample, computed, is_variable
+
+# ---------------------------------------------------------------- comparison
+
+
+def assert_close(actual: Any, expected: Any, name: str = "", **tolerance: float) -> None:
+    """Compares nested tensors with those of a reference. A result that is all zero or all NaN where the reference is
+    not is an error whatever the tolerance: it is what a derivative that does not exist looks like."""
+    options: dict[str, Any] = {"check_dtype": False, **tolerance}
+    torch.testing.assert_close(
+        actual, expected, **options, msg=lambda message: f"{name}: {message}" if name else message
+    )
+    for a, e in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        if isinstance(a, Tensor) and isinstance(e, Tensor):
+            assert_not_vacuous(a, e, name)
+
+
+def assert_not_vacuous(actual: Tensor, expected: Tensor, name: str = "") -> None:
+    """Asserts that a result is not all zero or all NaN if the reference's is not."""
+    if not is_variable(actual) or not actual.numel() or actual.is_meta:
+        return
+    start = f"{name}: " if name else ""
+    if actual.isnan().all():
+        assert expected.isnan().all(), f"{start}all NaN, which the reference is not"
+    # The reference has rounding errors where the exact value is 0, and small values underflow in 16 bits.
+    if size_of(expected) > rounded_to_zero(actual.dtype) and not actual.any():
+        raise AssertionError(f"{start}all zero, which the reference is not: up to {size_of(expected):.3g}")
+
+
+def rounded_to_zero(dtype: torch.dtype) -> float:
+    """The size up to which the values of a reference may be zeros in this dtype."""
+    return max(1e-12, torch.finfo(dtype).eps ** 2, torch.finfo(dtype).smallest_normal)
+
+
+def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tensor, ...], factor: float = 1) -> None:
+    """Compares with the reference in float64 on the same inputs, within the rounding of each output's dtype."""
+    expected = computed(entry.reference(*sample.double().args))
+    assert len(actual) == len(expected), f"{sample.name}: {len(actual)} outputs, the reference has {len(expected)}"
+    for a, e in zip(actual, expected, strict=True):
+        if is_variable(a):
+            tolerance = {k: v * factor for k, v in value_tolerance(entry, sample, a, e).items()}
+            assert_close(a.double(), e.double(), sample.name, **tolerance)
+        else:
+            assert torch.equal(a, e.to(a.dtype)), f"{sample.name}: {a} is not {e}"
+
+
+def size_of(t: Tensor) -> float:
+    """The largest absolute value."""
+    return float(t.detach().abs().max()) if t.numel() else 0.0
+
+
+def coarsest_eps(sample: Sample) -> float:
+    return max(torch.finfo(t.dtype).eps for t in sample.tensors)
+
+
+def value_tolerance(entry: OpEntry, sample: Sample, actual: Tensor, expected: Tensor) -> dict[str, float]:
+    """The tolerance of an output, compared with the reference in float64."""
+    if entry.products:
+        eps = coarsest_eps(sample) * entry.roundings
+        return {"rtol": eps, "atol": eps * (1 + size_of(expected))}
+    return {k: v * entry.roundings for k, v in entry.tolerance[actual.dtype].items()}
+
+
+def gradient_eps(entry: OpEntry, sample: Sample, t: Tensor, dtype: torch.dtype) -> float:
+    """The eps of a gradient. Formulas of higher order round to `dtype` between their terms."""
+    if entry.products:
+        return coarsest_eps(sample) * entry.roundings / 4
+    return torch.finfo(t.dtype if entry.backward else dtype).eps * max(1, entry.roundings)
+
+
+def scalar(outputs: Iterable[Tensor]) -> Tensor:
+    """A nonlinear function of the outputs, so that no derivative of any order is a constant by accident."""
+    return total((t.sin() * (1 + t)).sum() for t in outputs)
+
+
+def total(values: Iterable[Tensor]) -> Tensor:
+    """The sum of tensors. There must be one."""
+    first, *rest = values
+    for t in rest:
+        first = first + t
+    return first
+
+
+class Caught:
+    """The error that `raises` caught."""
+
+    error: BaseException
+
+    @property
+    def first_line(self) -> str:
+        return (str(self.error).splitlines() or [""])[0]
+
+
+@contextmanager
+def raises(
+    kind: type[BaseException] | tuple[type[BaseException], ...], match: str = "", what: str = ""
+) -> Iterator[Caught]:
+    """Asserts that the body raises an error of this kind, in whose message `match` is found."""
+    caught = Caught()
+    try:
+        yield caught
+    except kind as error:
+        assert re.search(match, str(error)), f"{what or 'the error'}: {error} does not match {match}"
+        caught.error = error
+    else:
+        raise AssertionError(f"{what}: no error" if what else "no error was raised")
+
+
+def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
+    """At most `count` of the choices: the first, the last, and a random selection of the others that is always the
+    same."""
+    every = list(choices)
+    if len(every) <= count:
+        return every
+    return [every[0], *random.Random(0).sample(every[1:-1], count - 2), every[-1]]
+
+
+def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
+    """For each tensor, the dims in which two sizes of a sample differ."""
+    pairs = zip(a.tensors, b.tensors, strict=True)
+    return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in pairs]
+
+
+# ---------------------------------------------------------------- counting
+
+
+def kernel_calls(name: str, f: Callable[[], Any]) -> int:
+    """How often the kernel of an op ran. Transforms call the op again, so only the innermost calls count."""
+
+    def inside(event: Any) -> bool:
+        return any(child.name == name or inside(child) for child in event.cpu_children)
+
+    return sum(event.name == name and not inside(event) for event in profiled(f).events() or ())
+
+
+def calls_below_transforms(entry: OpEntry, f: Callable[[], Any]) -> int:
+    """How often an op's kernel ran. The profiler does not see each call of an op that is defined in Python; a dispatch
+    mode does, but it also sees the op that replaces one of the kit in a graph instead of that op."""
+    if entry.made_with_kit:
+        return kernel_calls(entry.qualified_name, f)
+    with _Calls(entry.op) as calls:
+        f()
+    return calls.count
+
+
+class _Calls(TorchDispatchMode):
+    def __init__(self, op: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.op, self.count = op, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is self.op
+        return func(*args, **(kwargs or {}))
+
+
+def profiled(f: Callable[[], Any], **kwargs: Any) -> profile:
+    with profile(activities=[ProfilerActivity.CPU], **kwargs) as prof:
+        f()
+    return prof
+
+
+def allocated_bytes(f: Callable[[], Any]) -> int:
+    """The bytes that a call allocates, also those that it frees again."""
+    prof = profiled(f, profile_memory=True)
+    return sum(max(event.self_cpu_memory_usage, 0) for event in prof.key_averages())
+
+
+@contextmanager
+def recorded_compiled_autograd(
+    compile_graph: Callable[[torch.fx.GraphModule], Callable[..., Any]] = lambda graph: graph,
+) -> Iterator[list[torch.fx.GraphModule]]:
+    """Enables compiled autograd and yields the graphs that it captures. They run as captured, or compiled (slow)."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule) -> Callable[..., Any]:
+        graphs.append(graph)
+        return compile_graph(graph)
+
+    compiled_autograd.reset()
+    with compiled_autograd._enable(compiler):
+        yield graphs

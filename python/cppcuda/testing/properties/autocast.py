@@ -1,0 +1,184 @@
+"""Autocast: dtypes of outputs and gradients, which are the same in compiled and eager mode."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as fwad
+from torch import Tensor
+
+from cppcuda.testing.compare import assert_close, scalar, size_of, some_of
+from cppcuda.testing.registry import DIFFERENTIABLE, PUBLIC, checks, devices, each, samples
+from cppcuda.testing.samples import FLOAT_DTYPES, SIXTEEN_BIT, OpEntry, Sample, T, is_variable, make_tensor, outputs_of
+
+over_autocast = each("cast", SIXTEEN_BIT)
+CASTABLE = [d for d in FLOAT_DTYPES if d != torch.float64]
+
+
+def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
+    """Samples with mixed dtypes, because autocast connects layers of different dtypes."""
+    spec = entry.spec(entry.names("basic")[0])
+    count = len(entry.sample(spec.name).tensors)
+    samples = []
+    for dtypes in some_of(itertools.product(CASTABLE, repeat=count), 60):
+        it = iter(dtypes)
+
+        def make(i: int, t: T, it: Iterator[torch.dtype] = it) -> Tensor:
+            fixed = t.value is not None and not is_variable(t.value)
+            return make_tensor(t, torch.float32 if fixed else next(it), device, i)
+
+        args = tuple(make(i, a) if isinstance(a, T) else a for i, a in enumerate(spec.args))
+        samples.append(Sample(str(dtypes), args))
+    return samples
+
+
+def takes(entry: OpEntry, sample: Sample, cast: torch.dtype, device: str) -> bool:
+    """Whether the op accepts these dtypes under autocast (it does not accept float32 points with everything, say)."""
+    try:
+        with torch.autocast(device, cast):
+            entry.op(*sample.args)
+    except RuntimeError as error:
+        assert not entry.made_with_kit or "must be of dtype" in str(error), error
+        return False
+    return True
+
+
+def assert_autocast_dtypes(entry: OpEntry, sample: Sample, outputs: tuple[Tensor, ...], cast: torch.dtype) -> None:
+    found = tuple(t.dtype for t in outputs)
+    dtypes = tuple(t.dtype for t in sample.tensors)
+    if entry.autocast_dtype:
+        expected = entry.autocast_dtype(dtypes, cast)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        assert found == expected, f"inputs {dtypes}, autocast to {cast}: outputs {found}, expected {expected}"
+        return
+    for i, t in enumerate(outputs):
+        if is_variable(t):
+            possible = {torch.float32, cast, *dtypes}
+            assert t.dtype in possible, f"inputs {dtypes}, autocast to {cast}: output {i} is {t.dtype}"
+
+
+@checks("autocast", over=(over_autocast, devices), needs=(PUBLIC,))
+def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dtype) -> None:
+    tried = 0
+    for sample in inputs_in_any_dtypes(entry, device):
+        dtypes = tuple(t.dtype for t in sample.tensors)
+        if not takes(entry, sample, cast, device):
+            assert len(set(dtypes)) > 1, f"{dtypes} rejected"
+            continue
+        tried += 1
+        if entry.differentiable:
+            sample = sample.requires_grad()
+        with torch.autocast(device, cast):
+            outputs = outputs_of(entry.op(*sample.args))
+        found = tuple(t.dtype for t in outputs)
+        assert_autocast_dtypes(entry, sample, outputs, cast)
+        for out, exact in zip(outputs, outputs_of(entry.reference(*sample.double().args)), strict=True):
+            assert_close(out.double(), exact.double(), f"{dtypes}", rtol=0.02, atol=0.02)
+        if entry.differentiable:
+            sums = [t.float().sum() for t in outputs if t.requires_grad]
+            gradients = torch.autograd.grad(sums, sample.tensors, allow_unused=True, materialize_grads=True)
+            assert tuple(g.dtype for g in gradients) == dtypes, f"inputs {dtypes}: gradients of other dtypes"
+        with torch.autocast(device, cast), torch.no_grad():
+            again = tuple(t.dtype for t in outputs_of(entry.op(*sample.args)))
+            assert again == found, f"inputs {dtypes}: outputs {again} without a gradient, {found} with one"
+    assert tried >= len(CASTABLE), "only few dtypes are accepted"
+
+
+@checks("autocast", over=(over_autocast,), needs=(PUBLIC,))
+def ops_accept_what_autocast_produces(entry: OpEntry, cast: torch.dtype) -> None:
+    """The ops accept what autocast itself produces: each tensor is in float32 or in the autocast dtype."""
+    for sample in inputs_in_any_dtypes(entry, "cpu"):
+        if all(t.dtype in (torch.float32, cast) for t in sample.tensors):
+            assert takes(entry, sample, cast, "cpu"), f"{sample.name} rejected"
+
+
+@checks("autocast", over=(over_autocast,), needs=(DIFFERENTIABLE,), compiles=True)
+def compiled_under_autocast(entry: OpEntry, cast: torch.dtype) -> None:
+    """Outputs and gradients have the same dtypes as in eager mode, and the values of the reference."""
+    samples = [s for s in inputs_in_any_dtypes(entry, "cpu") if takes(entry, s, cast, "cpu")]
+    for sample in samples[:3]:
+        f = sample.bind(entry.op)
+
+        def run(*tensors: Tensor, f: Callable[..., Any] = f) -> Any:
+            with torch.autocast("cpu", cast):
+                return f(*tensors)
+
+        found = []
+        exact = sample.double()
+        for call, inputs in (
+            (run, sample),
+            (torch.compile(run, fullgraph=True, backend="aot_eager"), sample),
+            (exact.bind(entry.reference), exact),
+        ):
+            leaves = inputs.requires_grad().tensors
+            out = call(*leaves)
+            grads = torch.autograd.grad(scalar(out), leaves, allow_unused=True, materialize_grads=True)
+            found.append([*out, *grads])
+        eager, compiled, expected = found
+        assert [t.dtype for t in eager] == [t.dtype for t in compiled], f"{sample.name}: other dtypes than in eager"
+        assert_close(compiled, eager, sample.name, rtol=1e-2, atol=1e-2)
+        for c, e in zip(compiled, expected, strict=True):
+            assert_close(c.double(), e, sample.name, rtol=0.05, atol=0.05 * (1 + size_of(e)))
+
+
+@checks("autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,))
+def derivatives_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) -> None:
+    """Backward and double backward inside the region: the formulas compute in the dtype of their inputs."""
+    found = []
+    for inside in (False, True):
+        sample = entry.sample(name, torch.float32).requires_grad()
+        with torch.autocast("cpu", cast):
+            out = scalar(sample.bind(entry.op)(*sample.tensors))
+        with torch.autocast("cpu", cast, enabled=inside):
+            first = torch.autograd.grad(out, sample.tensors, create_graph=True, materialize_grads=True)
+            second = torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True)
+        found.append([*first, *second])
+    assert all(t.dtype == torch.float32 for t in found[1]), f"{name}: gradients of another dtype than the inputs"
+    if entry.made_with_kit:
+        assert_close(found[0], found[1], name)
+    else:  # a formula made from torch's ops is cast by autocast
+        for a, b in zip(*found, strict=True):
+            assert_close(a, b, name, rtol=0.05, atol=0.05 * (1 + size_of(b)))
+
+
+@checks("autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,))
+def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) -> None:
+    sample = entry.sample(name, torch.float32)
+    f, x = sample.bind(entry.op), sample.tensors
+    with torch.autocast("cpu", cast):
+        out = f(*x)
+        with fwad.dual_level():
+            pairs = [fwad.unpack_dual(t) for t in f(*(fwad.make_dual(t, t) for t in x))]
+        primals, tangents = torch.func.jvp(f, x, x)[:2]
+        batched = torch.func.vmap(f)(*(torch.stack([t, t]) for t in x))
+    assert_close(list(batched), [torch.stack([t, t]) for t in out], name)
+    dtypes = [t.dtype for t in out]
+    eager = [(p.primal, torch.zeros_like(p.primal) if p.tangent is None else p.tangent) for p in pairs]
+    for group in (primals, tangents, batched, *zip(*eager, strict=True)):
+        assert [t.dtype for t in group] == dtypes, f"{name}: other dtypes under a transform"
+    # torch.func enables autocast again for the ops inside a formula, so a formula must not use ops that it casts.
+    if all(d == torch.float32 for d in dtypes):
+        exact = sample.double()
+        expected = torch.func.jvp(exact.bind(entry.reference), exact.tensors, exact.tensors)[1]
+        tolerance = {"rtol": 1e-5, "atol": 1e-5} if entry.made_with_kit else {"rtol": 0.05, "atol": 0.05}
+        assert_close([t.double() for _, t in eager], list(expected), name, **tolerance)
+        assert_close([t.double() for t in tangents], list(expected), name, **tolerance)
+
+
+@checks("autocast", needs=(PUBLIC,))
+def disabled_inside(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0], torch.float32)
+    expected = [t.dtype for t in outputs_of(entry.op(*sample.args))]
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
+        assert [t.dtype for t in outputs_of(entry.op(*sample.args))] == expected, "autocast is disabled, and casts"
+
+
+@checks("autocast", needs=(PUBLIC,))
+def float64_is_left_alone(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0])
+    expected = [t.dtype for t in outputs_of(entry.op(*sample.args))]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert [t.dtype for t in outputs_of(entry.op(*sample.args))] == expected, "float64 is cast"

@@ -1,0 +1,203 @@
+"""Bad input: the error names the operator, the argument, and the expected and the actual value; nothing crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from cppcuda.testing.compare import assert_close, raises
+from cppcuda.testing.registry import (
+    HAS_BACKWARD,
+    HAS_BAD_INPUTS,
+    HAS_FUNCTION,
+    MADE_WITH_KIT,
+    NotCheckedError,
+    checks,
+    devices,
+    each,
+)
+from cppcuda.testing.samples import BadInput, OpEntry, Sample
+
+FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
+DENSE = "must be a dense (strided) tensor, got layout"
+
+
+def quantized(t: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(t.float(), 0.1, 0, torch.qint8)
+
+
+def sparse_csr(t: Tensor) -> Tensor:
+    """Adds a dim to tensors of one dim, which have no CSR layout. The layout is checked before the shape."""
+    return t.expand(1, -1).to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(dense_dim=t.dim() - 2)
+
+
+# Tensors that no operator of the kit accepts for any argument, and what the error says after "op: argument ".
+CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "int64": (Tensor.long, f"{FLOATING} int64"),
+    "int32": (Tensor.int, f"{FLOATING} int32"),
+    "uint8": (Tensor.byte, f"{FLOATING} uint8"),
+    "bool": (Tensor.bool, f"{FLOATING} bool"),
+    "complex64": (lambda t: t.to(torch.complex64), f"{FLOATING} complex64"),
+    "complex128": (lambda t: t.to(torch.complex128), f"{FLOATING} complex128"),
+    "float8": (lambda t: t.to(torch.float8_e4m3fn), f"{FLOATING} float8_e4m3fn"),
+    "quantized": (quantized, f"{FLOATING} qint8"),
+    "sparse": (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
+    "sparse_csr": (sparse_csr, f"{DENSE} SparseCsr"),
+    "mkldnn": (lambda t: t.to_mkldnn(), f"{DENSE} Mkldnn"),
+}
+
+# Without a message, a call with bad input may raise any of these.
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+
+
+def assert_refuses(bad: BadInput, call: Callable[[], Any], kind: str = "") -> None:
+    """Asserts that a call raises the error of a bad input: its first line, complete, or any if no message is given."""
+    with raises(RuntimeError if bad.message else ERRORS, what=f"{bad.name}{kind}") as caught:
+        call()
+    assert not bad.message or caught.first_line == bad.message, (
+        f"{bad.name}{kind}: expected {bad.message!r}, got {caught.first_line!r}"
+    )
+
+
+@checks("bad input", over=(devices,), needs=(HAS_BAD_INPUTS,))
+def message(entry: OpEntry, device: str) -> None:
+    for bad in entry.bad_inputs:
+        args = tuple(a.to(device) if isinstance(a, Tensor) else a for a in bad.args())
+        assert_refuses(bad, partial(entry.op, *args))
+        with_grad = [a.requires_grad_() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
+        assert_refuses(bad, partial(entry.op, *with_grad), " with requires_grad")
+
+
+@checks("bad input", needs=(HAS_BAD_INPUTS,))
+def message_on_meta(entry: OpEntry) -> None:
+    """All devices share one validation, so export and compile reject what eager rejects."""
+    for bad in entry.bad_inputs:
+        args = [a.to("meta") if isinstance(a, Tensor) else a for a in bad.args()]
+        assert_refuses(bad, partial(entry.op, *args), " on meta")
+
+
+@checks("bad input", needs=(HAS_BAD_INPUTS, HAS_BACKWARD))
+def message_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
+    for bad in entry.bad_inputs:
+        sample = Sample(bad.name, bad.args())
+        if any(t.dim() == 0 for t in sample.tensors):
+            continue
+        stacked = tuple(torch.stack([t, t]) for t in sample.tensors)
+        assert_refuses(bad, partial(vmap(sample.bind(entry.op)), *stacked), " under vmap")
+
+
+def replacements(entry: OpEntry, convert: Callable[[Tensor], Tensor]) -> list[tuple[str, tuple[Any, ...]]]:
+    """The arguments of a valid call, with one tensor replaced at a time."""
+    sample = entry.sample(entry.names("basic")[0], torch.float32)
+    names = entry.argument_names
+    return [
+        (names[i], tuple(convert(a) if i == j else a for j, a in enumerate(sample.args)))
+        for i, arg in enumerate(sample.args)
+        if isinstance(arg, Tensor)
+    ]
+
+
+def assert_message(call: Callable[[], Any], expected: str) -> None:
+    with raises(RuntimeError, what=f"instead of {expected!r}") as caught:
+        call()
+    assert caught.first_line == expected, f"expected {expected!r}, got {caught.first_line!r}"
+
+
+@checks("bad input", over=(each("kind", CONVERSIONS),), needs=(MADE_WITH_KIT,))
+def one_tensor_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
+    convert, text = CONVERSIONS[kind]
+    for argument, args in replacements(entry, convert):
+        assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
+
+
+@checks("bad input", over=(each("kind", CONVERSIONS),), needs=(MADE_WITH_KIT,))
+def all_tensors_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
+    convert, text = CONVERSIONS[kind]
+    sample = entry.sample(entry.names("basic")[0], torch.float32).map(convert)
+    assert_message(lambda: entry.op(*sample.args), f"{entry.base_name}: {entry.argument_names[0]} {text}")
+
+
+@checks("bad input", needs=(MADE_WITH_KIT,))
+def devices_that_differ(entry: OpEntry) -> None:
+    first = entry.anchor or entry.argument_names[0]
+    if len(replacements(entry, Tensor.clone)) == 1:
+        raise NotCheckedError("one tensor has one device")
+    for argument, args in replacements(entry, lambda t: t.to("meta")):
+        with raises(RuntimeError, what=f"{argument} on meta") as caught:
+            entry.op(*args)
+        wrong, right, came = (r"\w+", "meta", "cpu") if argument == first else (argument, "cpu", "meta")
+        pattern = rf"{entry.base_name}: {wrong} must be on {right}, the device of {first}, got {came}$"
+        assert re.match(pattern, caught.first_line), caught.first_line
+
+
+@checks("bad input", needs=(MADE_WITH_KIT,))
+def undefined_and_missing_arguments(entry: OpEntry) -> None:
+    for i, argument in enumerate(entry.op._schema.arguments):
+        args = list(entry.sample(entry.names("basic")[0]).args)
+        args[i] = None
+        if "Optional" in str(argument.type):
+            continue
+        with raises((RuntimeError, TypeError), argument.name, f"{argument.name} is None"):
+            entry.op(*args)
+
+
+NO_TENSORS: tuple[Any, ...] = ([1, 2], 1.5, "1", None, np.ones(3))
+
+
+@checks("bad input", needs=(HAS_FUNCTION, MADE_WITH_KIT))
+def arguments_that_are_not_tensors(entry: OpEntry) -> None:
+    """The functions report it in one line, whereas the dispatcher would list every overload."""
+    assert entry.function
+    sample = entry.sample(entry.names("basic")[0])
+    tensors = [i for i, arg in enumerate(sample.args) if isinstance(arg, Tensor)]
+    for i in tensors:
+        for other in NO_TENSORS:
+            args = [other if i == j else arg for j, arg in enumerate(sample.args)]
+            with raises(TypeError) as caught:
+                entry.function(*args)
+            expected = f"{entry.base_name}: {entry.argument_names[i]} must be a Tensor, got {type(other).__name__}"
+            assert str(caught.error) == expected, f"expected {expected!r}, got {caught.error}"
+    assert len(tensors) == len(sample.tensors) > 0
+
+
+@checks("bad input", needs=(HAS_FUNCTION,))
+def proxies_are_accepted(entry: OpEntry) -> None:
+    """The functions accept the proxies of torch.fx, which are not tensors."""
+    assert entry.function
+    sample = entry.sample(entry.names("basic")[0])
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    proxies = iter([torch.fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(sample.tensors))])
+    out = entry.function(*(next(proxies) if isinstance(arg, Tensor) else arg for arg in sample.args))
+    graph.output(out.node)
+    traced = torch.fx.GraphModule(torch.nn.Module(), graph)
+    assert_close(traced(*sample.tensors), entry.reference(*sample.args))
+
+
+@checks("bad input", needs=(HAS_BAD_INPUTS,))
+def nothing_is_written_on_error(entry: OpEntry) -> None:
+    for bad in entry.bad_inputs:
+        args = bad.args()
+        before = [a.clone() if isinstance(a, Tensor) else a for a in args]
+        with raises(ERRORS, what=bad.name):
+            entry.op(*args)
+        for a, b in zip(args, before, strict=True):
+            assert torch.equal(a, b) if isinstance(a, Tensor) else a == b, f"{bad.name}: an argument was written to"
+
+
+@checks("bad input", needs=(HAS_BAD_INPUTS,))
+def error_in_one_call_leaves_the_next_alone(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0]).requires_grad()
+    expected = sample.bind(entry.op)(*sample.tensors)
+    for bad in entry.bad_inputs:
+        with raises(ERRORS, what=bad.name):
+            entry.op(*bad.args())
+        again = sample.bind(entry.op)(*sample.tensors)
+        assert all(torch.equal(a, b) for a, b in zip(again, expected, strict=True)), f"{bad.name}: other values after"

@@ -1,0 +1,231 @@
+"""torch.export and AOTInductor: dynamic sizes, saving and loading, and models that compute gradients."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+
+from cppcuda.testing.compare import assert_close, differing_dims, raises, scalar, total
+from cppcuda.testing.registry import (
+    DIFFERENTIABLE,
+    HAS_BAD_INPUTS,
+    HAS_SIZES,
+    PUBLIC,
+    NotCheckedError,
+    checks,
+    each,
+    samples,
+)
+from cppcuda.testing.samples import OpEntry, Sample
+
+# Sizes that are equal become one symbol during tracing; no op has fixed sizes equal to these.
+TRACED, OTHERS = 6, (2, 11, 130)
+
+
+class Call(nn.Module):
+    """The op as a function of its tensors alone."""
+
+    def __init__(self, entry: OpEntry, sample: Sample, op: Any = None) -> None:
+        super().__init__()
+        self.f = sample.bind(op or entry.op)
+        self.with_rows = entry.with_rows if entry.sized else ()
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return self.f(*tensors)
+
+
+class Vmapped(Call):
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return torch.func.vmap(self.f)(*tensors)
+
+
+class Masked(Call):
+    """The number of rows is only known at run time."""
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        mask, *tensors_ = tensors
+        return self.f(*(t[mask] if rows else t for t, rows in zip(tensors_, self.with_rows, strict=True)))
+
+
+class Gradients(Call):
+    """Outputs, and the gradients of all inputs together and of each input alone (output_mask is partly false)."""
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            found = [*self.f(*tensors)]
+            for wanted in (range(len(tensors)), *([i] for i in range(len(tensors)))):
+                leaves = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
+                inputs = [leaves[i] for i in wanted]
+                value = scalar(self.f(*leaves))
+                found += torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+        return tuple(t.detach() for t in found)
+
+
+class GradientsThroughGradients(Call):
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_() for t in tensors]
+            first = torch.autograd.grad(scalar(self.f(*leaves)), leaves, create_graph=True)
+            return torch.autograd.grad(scalar(first), leaves)
+
+
+def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
+    """One dynamic size for all dims in which two sizes of a sample differ."""
+    rows = Dim("rows", min=2, max=1 << 40)
+    return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small, large))
+
+
+def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -> torch.export.ExportedProgram:
+    return export(module, (*extra, *sample.tensors), strict=False, **kwargs)
+
+
+CONSTANTS = "fake tensor in the exported program constant's list"
+
+
+def takes_gradients_inside(model: type[Call], entry: OpEntry, sample: Sample) -> bool:
+    """torch cannot export a model that computes the gradient of an op that saves its output, not even of torch.exp."""
+    try:
+        exported(model(entry, sample), sample)
+        return True
+    except RuntimeError as error:
+        if CONSTANTS not in str(error):
+            raise
+    with raises(RuntimeError, CONSTANTS):  # otherwise it is the op that cannot be exported
+        plain = lambda *args: total(a.exp().sum() for a in args if isinstance(a, Tensor))  # noqa: E731
+        exported(model(entry, sample, plain), sample)
+    return False
+
+
+def saved_and_loaded(program: torch.export.ExportedProgram) -> nn.Module:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    return torch.export.load(buffer).module()
+
+
+def targets(program: torch.export.ExportedProgram) -> list[Any]:
+    return [n.target for n in program.graph.nodes if n.op == "call_function"]
+
+
+NOT_EXPORTED = "torch {} does not export this of plain torch either"
+
+
+@checks("export", over=(each("model", (Call, Gradients)),), needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
+def dynamic_sizes(entry: OpEntry, model: type[Call]) -> None:
+    sample = entry.of_size(TRACED)
+    module, plain = model(entry, sample), model(entry, sample, entry.reference)
+    shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
+    if model is Gradients and not takes_gradients_inside(model, entry, sample):
+        raise NotCheckedError(NOT_EXPORTED.format(torch.__version__))
+    program = exported(module, sample, dynamic_shapes=shapes)
+    assert entry.op in targets(program), "the operator is not in the exported program"
+    if model is Gradients and entry.backward:
+        assert entry.backward.op in targets(program), "the backward operator is not in the exported program"
+    loaded = saved_and_loaded(program)
+    for rows in OTHERS:
+        other = entry.of_size(rows)
+        assert_close(loaded(*other.tensors), plain(*other.tensors), f"{rows} rows")
+
+
+@checks("export", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
+def decompositions_and_gradients_of_an_exported_program(entry: OpEntry) -> None:
+    sample = entry.of_size(TRACED)
+    program = exported(Call(entry, sample), sample)
+    # Without the ops that torch itself decomposes.
+    decomposed = program.run_decompositions({} if entry.namespace == "aten" else None)
+    assert entry.op in targets(decomposed), "the operator is not in the decomposed program"
+    leaves = sample.requires_grad().tensors
+    options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+    actual = torch.autograd.grad(scalar(program.module()(*leaves)), leaves, **options)
+    assert_close(actual, torch.autograd.grad(scalar(sample.bind(entry.reference)(*leaves)), leaves, **options))
+
+
+@checks("export", over=(samples("basic"),), compiles=True)
+def every_basic_sample(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name)
+    expected = sample.bind(entry.reference)(*sample.tensors)
+    assert_close(exported(Call(entry, sample), sample).module()(*sample.tensors), expected, name)
+
+
+@checks("export", needs=(HAS_SIZES,), compiles=True)
+def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
+    """A batching rule that computes in int would fix the batch size."""
+
+    def batch(size: int, rows: int) -> Sample:
+        return entry.of_size(rows).map(lambda t: torch.stack([t / (i + 1) for i in range(size)]))
+
+    sample = batch(4, TRACED)
+    module, plain = (Vmapped(entry, entry.of_size(TRACED), op) for op in (entry.op, entry.reference))
+    rows, size = Dim("rows", min=2, max=1 << 20), Dim("size", min=2, max=1 << 20)
+    with_rows = differing_dims(entry.of_size(TRACED), entry.of_size(TRACED + 1))
+    shapes = tuple({0: size, **{d + 1: rows for d in dims}} for dims in with_rows)
+    program = exported(module, sample, dynamic_shapes=(shapes,))
+    # torch 2.11 cannot save the bookkeeping of its own vmap, which run_decompositions removes.
+    loaded = saved_and_loaded(program.run_decompositions({}))
+    for size_, rows_ in ((2, 5), (7, 9), (9, 2)):
+        other = batch(size_, rows_)
+        assert_close(loaded(*other.tensors), plain(*other.tensors), f"{size_} times {rows_} rows")
+
+
+@checks("export", needs=(HAS_SIZES,), compiles=True)
+def unbacked_rows(entry: OpEntry) -> None:
+    sample = entry.of_size(TRACED)
+    module, plain = (Masked(entry, sample, op) for op in (entry.op, entry.reference))
+    mask = torch.arange(TRACED) % 2 == 0
+    loaded = saved_and_loaded(exported(module, sample, mask))
+    for other in (mask, ~mask, torch.zeros_like(mask), torch.ones_like(mask), torch.arange(TRACED) == 1):
+        assert_close(loaded(other, *sample.tensors), plain(other, *sample.tensors), f"{int(other.sum())} rows")
+
+
+@checks("export", needs=(HAS_BAD_INPUTS,), compiles=True)
+def bad_sizes_are_refused_while_exporting(entry: OpEntry) -> None:
+    bad = next((b for b in entry.bad_inputs if "rows" in b.name), None)
+    if bad is None:
+        raise NotCheckedError("no bad input is called rows")
+    sample = Sample(bad.name, bad.args())
+    with raises(Exception, re.escape(bad.message.split(",")[0]), bad.name):
+        exported(Call(entry, sample), sample)
+
+
+@contextmanager
+def packaged(program: torch.export.ExportedProgram) -> Iterator[Any]:
+    """A program compiled by AOTInductor and loaded."""
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield aoti_load_package(aoti_compile_and_package(program, package_path=str(Path(folder) / "model.pt2")))
+
+
+@checks("AOTInductor", needs=(HAS_SIZES,), compiles=True)
+def aot_inductor(entry: OpEntry) -> None:
+    """Undefined tensors do not work here, so an output that is excluded is an empty tensor."""
+    sample = entry.of_size(TRACED, torch.float32)
+    # The test of second order covers the derivatives of backward ops; each model takes half a minute.
+    gradients = entry.differentiable and not entry.is_internal
+    model = Gradients if gradients and takes_gradients_inside(Gradients, entry, sample) else Call
+    module, plain = (model(entry, sample, op) for op in (entry.op, entry.reference))
+    shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
+    with packaged(exported(module, sample, dynamic_shapes=shapes)) as loaded:
+        for rows in OTHERS:
+            other = entry.of_size(rows, torch.float32)
+            assert_close(tuple(loaded(*other.tensors)), plain(*other.tensors), f"{rows} rows", rtol=1e-4, atol=1e-4)
+
+
+@checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
+def second_order_inside_an_aot_inductor_model(entry: OpEntry) -> None:
+    model = GradientsThroughGradients
+    sample = entry.of_size(TRACED, torch.float32)
+    if not takes_gradients_inside(model, entry, sample):
+        raise NotCheckedError(NOT_EXPORTED.format(torch.__version__))
+    expected = model(entry, sample, entry.reference)(*sample.tensors)
+    with packaged(exported(model(entry, sample), sample)) as loaded:
+        assert_close(tuple(loaded(*sample.tensors)), expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,69 @@
+"""Meta and fake tensors: the shape, dtype and strides of real results, without memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from cppcuda.testing.compare import scalar
+from cppcuda.testing.registry import DIFFERENTIABLE, checks, dtypes, samples
+from cppcuda.testing.samples import OpEntry, outputs_of
+
+
+def description(t: Tensor) -> tuple[object, ...]:
+    """What Meta must predict. The strides of a tensor without elements, and of dims of size 1, are never used."""
+    used = [t.stride(d) if t.shape[d] > 1 else 0 for d in range(t.dim())] if t.numel() else []
+    return tuple(t.shape), used, t.storage_offset(), t.dtype, t.layout
+
+
+def exact_description(t: Tensor) -> tuple[object, ...]:
+    return tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.layout
+
+
+def assert_same_descriptions(
+    entry: OpEntry, predicted: tuple[Tensor, ...], real: tuple[Tensor, ...], name: str
+) -> None:
+    describe = exact_description if entry.made_with_kit else description
+    for i, (p, r) in enumerate(zip(predicted, real, strict=True)):
+        message = f"{name}: output {i} is predicted as {describe(p)}, and is {describe(r)}"
+        assert describe(p) == describe(r), message
+
+
+@checks("meta", over=(dtypes,))
+def meta_is_real(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
+    for name in entry.names("basic", "shape", "stride"):
+        sample = entry.sample(name, dtype, mixed=mixed)
+        real = outputs_of(entry.op(*sample.args))
+        meta = outputs_of(entry.op(*sample.to("meta").args))
+        assert all(t.is_meta for t in meta), f"{name}: the output is not on meta"
+        assert_same_descriptions(entry, meta, real, name)
+
+
+@checks("meta", over=(samples("basic", "shape", "stride"),))
+def fake_is_real(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name, torch.float32)
+    real = outputs_of(entry.op(*sample.args))
+    for device in ("cpu", "cuda"):  # a fake tensor's device need not exist
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+
+            def fake(t: Tensor, device: str = device, mode: FakeTensorMode = mode) -> Tensor:
+                if device == "cpu":
+                    return mode.from_tensor(t)
+                return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+
+            args = tuple(fake(a) if isinstance(a, Tensor) else a for a in sample.args)
+            outputs = outputs_of(entry.op(*args))
+        assert all(t.device.type == device for t in outputs), f"{name}: the output is not on {device}"
+        assert_same_descriptions(entry, outputs, real, f"{name} on {device}")
+
+
+@checks("meta", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
+def gradients_on_meta(entry: OpEntry, name: str) -> None:
+    sample = entry.sample(name).to("meta").requires_grad()
+    outputs = sample.bind(entry.op)(*sample.tensors)
+    first = torch.autograd.grad(scalar(outputs), sample.tensors, create_graph=True, materialize_grads=True)
+    second = torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True)
+    for grads in (first, second):
+        for g, t in zip(grads, sample.tensors, strict=True):
+            assert g.shape == t.shape, f"a gradient of shape {g.shape} for {t.shape}"

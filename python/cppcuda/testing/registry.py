@@ -1,0 +1,175 @@
+"""The properties that every operator is checked for: one function each, which the suite and ``check`` both run.
+
+A property is a function of an ``OpEntry`` and of the parameters of one case. It raises an error if the operator does
+not have the property, and ``NotCheckedError`` if the case says nothing about this operator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cppcuda.testing.samples import DEVICES, FLOAT_DTYPES, OpEntry
+
+# The rows of the support matrix and of reports, in this order.
+ROWS = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "strides",
+    "empty",
+    "bad input",
+    "aliasing",
+    "threads",
+    "backward",
+    "double backward",
+    "forward AD",
+    "kept alive",
+    "saved tensors",
+    "vmap",
+    "torch.func",
+    "compile",
+    "compiled autograd",
+    "export",
+    "AOTInductor",
+    "TorchScript",
+    "autocast",
+    "meta",
+    "DTensor",
+)
+
+# The rows that test a transform of torch.
+TRANSFORMS = frozenset(
+    {"vmap", "torch.func", "compile", "compiled autograd", "export", "AOTInductor", "TorchScript", "DTensor"}
+)
+
+
+class NotCheckedError(Exception):
+    """Says why a property was not checked."""
+
+
+# ---------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """The parameters of one call of a property, and a short name for them."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+Axis = Callable[[OpEntry], Iterable[Case]]
+
+
+def samples(*tags: str) -> Axis:
+    """One case for each sample with one of the tags: the parameter `name`, for ``entry.sample(name)``."""
+    return lambda entry: [Case(n, {"name": n}) for n in entry.names(*tags)]
+
+
+def dtypes(entry: OpEntry) -> Iterator[Case]:
+    """The parameters `dtype` and `mixed` (float32 beside 16 bits, if the operator supports it)."""
+    for dtype, mixed in entry.dtypes:
+        yield Case(f"{str(dtype)[6:]}{'-mixed' if mixed else ''}", {"dtype": dtype, "mixed": mixed})
+
+
+def plain_dtypes(entry: OpEntry) -> Iterator[Case]:
+    """The parameter `dtype`, which all tensors have."""
+    for dtype in FLOAT_DTYPES:
+        yield Case(str(dtype)[6:], {"dtype": dtype})
+
+
+def devices(entry: OpEntry) -> Iterator[Case]:
+    for device in DEVICES:
+        yield Case(device, {"device": device})
+
+
+def each(parameter: str, values: Iterable[Any]) -> Axis:
+    """One case for each value of a parameter."""
+    return lambda entry: [Case(str(getattr(v, "__name__", v)), {parameter: v}) for v in values]
+
+
+# ---------------------------------------------------------------- requirements
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What an entry must have for a property to be checked, and the reason that is given if it does not."""
+
+    holds: Callable[[OpEntry], bool]
+    reason: str
+
+
+DIFFERENTIABLE = Requirement(lambda e: e.differentiable, "the operator is said to have no gradient")
+HAS_BACKWARD = Requirement(lambda e: e.backward is not None, "no backward operator is given")
+HAS_BAD_INPUTS = Requirement(lambda e: bool(e.bad_inputs), "no bad_inputs are given")
+HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only oracle")
+HAS_FUNCTION = Requirement(lambda e: e.function is not None, "no public function is given")
+HAS_MODULE = Requirement(lambda e: e.module is not None, "no module is given")
+HAS_SIZES = Requirement(lambda e: e.sized is not None, "the number of rows of the samples cannot be changed")
+HAS_STRATEGY = Requirement(lambda e: e.arguments is not None, "no strategy for random arguments is given")
+MADE_WITH_KIT = Requirement(lambda e: e.made_with_kit, "the operator was not made with the kit")
+PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")
+
+
+# ---------------------------------------------------------------- properties
+
+
+@dataclass(frozen=True)
+class Property:
+    name: str
+    rows: tuple[str, ...]  # "dtype" stands for the row of the case's dtype
+    function: Callable[..., None]
+    axes: tuple[Axis, ...]
+    needs: tuple[Requirement, ...]
+    compiles: bool
+
+    def cases(self, entry: OpEntry) -> Iterator[Case]:
+        """The calls that check this property; none if the entry lacks what they need."""
+        if self.missing(entry):
+            return
+        for cases in itertools.product(*(axis(entry) for axis in self.axes)):
+            parameters = {k: v for case in cases for k, v in case.parameters.items()}
+            yield Case("-".join(case.name for case in cases), parameters)
+
+    def missing(self, entry: OpEntry) -> str:
+        """Why this property cannot be checked, or an empty string."""
+        return next((r.reason for r in self.needs if not r.holds(entry)), "")
+
+    def rows_of(self, case: Case) -> tuple[str, ...]:
+        return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
+
+    def run(self, entry: OpEntry, case: Case) -> None:
+        """Raises an error if the operator does not have the property, ``NotCheckedError`` if it cannot be checked."""
+        torch.manual_seed(0)
+        if not self.compiles:
+            self.function(entry, **case.parameters)
+            return
+        # Functions compiled earlier count neither as hits nor as recompiles.
+        torch._dynamo.reset()
+        try:
+            self.function(entry, **case.parameters)
+        finally:
+            torch._dynamo.reset()
+
+
+PROPERTIES: list[Property] = []
+
+
+def checks(
+    *rows: str, over: Iterable[Axis] = (), needs: Iterable[Requirement] = (), compiles: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a function to the properties. It checks these rows, once for each case of the product of the axes."""
+    unknown = set(rows) - {*ROWS, "dtype"}
+    assert rows and not unknown, unknown
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        PROPERTIES.append(Property(function.__name__, rows, function, tuple(over), tuple(needs), compiles))
+        return function
+
+    return add

@@ -1,0 +1,146 @@
+"""cppcuda.testing itself: reports, what follows from samples, vacuous results, and the suite as a command."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cppcuda.testing import ROWS, check
+from cppcuda.testing.check import make_entry
+from cppcuda.testing.compare import assert_close
+from torch import Tensor
+
+X = torch.linspace(-2, 2, 6, dtype=torch.float64).view(3, 2)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def test_an_operator_of_torch_passes_whole() -> None:
+    report = check("aten::sigmoid", sigmoid, samples=[(X,), (torch.rand(2, 3, 4) - 0.5,)])
+    assert not report.failed, report
+    assert list(report.not_checked) == ["bad input"]
+    assert report.passed == [row for row in ROWS if row != "bad input"]
+
+
+def test_report() -> None:
+    report = check("aten::sigmoid", torch.tanh, [(X,)], only=["float64", "bad input", "backward"])
+    assert report.failed == ["float64", "backward"] and report.passed == []
+    assert report.not_checked["bad input"].startswith("no bad_inputs are given")
+    assert re.search(
+        r"^float64 +fails +against_float64 \(float64-cpu-shape\): sample0: Tensor-likes", str(report), re.M
+    )
+    lines = report.markdown().splitlines()
+    assert lines[0].startswith("| `aten::sigmoid` |") and set(lines[1]) <= set("| -")
+    assert any(line.startswith("| bad input | not checked | no bad_inputs are given") for line in lines)
+
+
+def test_expectations() -> None:
+    """What is expected of bad input, of dtypes and of accuracy is checked once it is given."""
+    two, three = torch.ones(2), torch.ones(3)
+    bad = [((two, three), None), ((two, two, "?"), "no message of torch's")]
+    report = check("aten::mul.Tensor", torch.mul, [(X, X + 1)], only=["bad input"], bad_inputs=bad[:1])
+    assert report.passed == ["bad input"], report
+    report = check("aten::mul.Tensor", torch.mul, [(X, X + 1)], only=["bad input"], bad_inputs=bad)
+    assert report.failed == ["bad input"], report
+    worse = {d: {"rtol": 0.1, "atol": 0.1} for d in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
+    inaccurate = lambda x: torch.sigmoid(x) + 0.01  # noqa: E731
+    assert check("aten::sigmoid", inaccurate, [(X,)], only=["float32"]).failed == ["float32"]
+    assert check("aten::sigmoid", inaccurate, [(X,)], only=["float32"], tolerance=worse).passed == ["float32"]
+    report = check("aten::sign", torch.sign, [(X,)], only=["float32", "backward"], differentiable=False)
+    assert report.passed == ["float32"] and "said to have no gradient" in report.not_checked["backward"]
+
+
+def test_tensors_of_indices_stay_as_they_are() -> None:
+    index = torch.tensor([2, 0])
+    rows = ["float16", "strides", "backward", "forward AD", "vmap", "meta", "DTensor", "export"]
+    report = check("aten::index_select", torch.index_select, [(X, 0, index)], only=rows)
+    assert report.failed == [], report
+
+
+def test_samples_that_say_nothing_are_an_error() -> None:
+    zeros = torch.zeros(3, 2)
+    report = check("aten::sin", torch.sin, [(zeros,)], only=["float64", "backward"])
+    assert report.failed == ["float64"] and "the samples say nothing" in report.reasons("float64")
+    report = check("aten::square", torch.square, [(zeros,)], only=["backward"])
+    assert report.failed == ["backward"] and "every gradient of the reference is zero" in report.reasons("backward")
+
+
+def test_vacuous_results_are_refused_within_any_tolerance() -> None:
+    expected = torch.full((3,), 1e-6, dtype=torch.float64)
+    for actual, what in ((torch.zeros(3), "all zero"), (torch.full((3,), torch.nan), "all NaN|not close")):
+        with pytest.raises(AssertionError, match=what):
+            assert_close(actual.double(), expected, atol=1.0, rtol=1.0)
+    assert_close(torch.zeros(3), torch.zeros(3))
+    assert_close(torch.zeros(3), torch.full((3,), 1e-17))  # rounding errors of the reference
+
+
+def test_what_follows_from_samples() -> None:
+    entry = make_entry("aten::sigmoid", sigmoid, [(X,), (torch.rand(10, 30),)])
+    assert entry.names("basic") == ["sample0"]
+    assert "sample0_empty" in entry.names("shape") and "sample1" in entry.names("shape")
+    assert "sample0_transposed_all" in entry.names("stride")
+    assert entry.of_size(7).tensors[0].shape == (7, 2)
+    large = make_entry("aten::sigmoid", sigmoid, [(torch.rand(100, 3),)])
+    assert large.sample("sample0_rows").tensors[0].shape == (2, 3)
+    scalar = make_entry("aten::sigmoid", sigmoid, [(torch.tensor(1.0),)])
+    assert scalar.sized is None
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match="there is no operator 'aten::no_such_operator'"):
+        check("aten::no_such_operator", sigmoid, [(X,)])
+    with pytest.raises(ValueError, match="samples must be the arguments of at least one call"):
+        check("aten::sigmoid", sigmoid, [])
+    with pytest.raises(ValueError, match="there is no property 'vmop'; there are float64, "):
+        check("aten::sigmoid", sigmoid, [(X,)], only=["vmop"])
+
+
+# ---------------------------------------------------------------- the command
+
+SAMPLES = """
+import torch
+from cppcuda.testing import BadInput, OpEntry, Spec, T, register
+
+register(
+    OpEntry(
+        name="aten::sigmoid",
+        reference=lambda x: 1 / (1 + torch.exp(-x)),
+        specs=(Spec("basic", (T((3, 2)),), "basic"), Spec("no_rows", (T((0, 2)),))),
+        strides=None,
+    )
+)
+"""
+
+
+def suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "cppcuda_pytest", "--pyargs", "cppcuda.testing", *options]
+    command += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = {k: v for k, v in os.environ.items() if k != "CPPCUDA_SUPPORT_MATRIX"}  # the file of this session
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_suite(tmp_path: Path) -> None:
+    (tmp_path / "my_samples.py").write_text(SAMPLES)
+    matrix = tmp_path / "matrix.md"
+    done = suite(tmp_path, "--operators", "my_samples", "-k", "float64 or vmap", "--support-matrix", str(matrix))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^ +sigmoid\nfloat64 +yes$", done.stdout, re.M), done.stdout
+    assert "| float64 | yes |" in matrix.read_text() and "| AOTInductor |  |" in matrix.read_text()
+
+
+def test_suite_without_operators(tmp_path: Path) -> None:
+    (tmp_path / "empty_samples.py").write_text("")
+    for options, message in (
+        (["--operators", "no_such.samples"], "--operators: there is no module 'no_such.samples'"),
+        (["--operators", "empty_samples"], "--operators: the module 'empty_samples' registers no operator"),
+        (["-p", "cppcuda.testing.plugin"], "no operators to test; --operators names the module with their samples"),
+    ):
+        done = suite(tmp_path, *options)
+        assert done.returncode not in (0, 5) and message in done.stdout + done.stderr, done.stdout + done.stderr
