@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from cppcuda.testing import ROWS, check
+from cppcuda.testing import ROWS, check, plugin
 from cppcuda.testing.check import make_entry
 from cppcuda.testing.compare import assert_close
+from cppcuda.testing.plugin import import_samples
 from torch import Tensor
 
 X = torch.linspace(-2, 2, 6, dtype=torch.float64).view(3, 2)
@@ -135,12 +137,20 @@ def test_suite(tmp_path: Path) -> None:
     assert "| float64 | yes |" in matrix.read_text() and "| AOTInductor |  |" in matrix.read_text()
 
 
-def test_suite_without_operators(tmp_path: Path) -> None:
+def test_suite_of_a_module_without_operators(tmp_path: Path) -> None:
     (tmp_path / "empty_samples.py").write_text("")
-    for options, message in (
-        (["--operators", "no_such.samples"], "--operators: there is no module 'no_such.samples'"),
-        (["--operators", "empty_samples"], "--operators: the module 'empty_samples' registers no operator"),
-        (["-p", "cppcuda.testing.plugin"], "no operators to test; --operators names the module with their samples"),
-    ):
-        done = suite(tmp_path, *options)
-        assert done.returncode not in (0, 5) and message in done.stdout + done.stderr, done.stdout + done.stderr
+    done = suite(tmp_path, "--operators", "empty_samples")
+    assert done.returncode not in (0, 5)
+    assert "--operators: the module 'empty_samples' registers no operator" in done.stdout + done.stderr
+
+
+def test_suite_of_a_module_that_does_not_exist() -> None:
+    with pytest.raises(pytest.UsageError, match=r"there is no module 'no_such\.samples'"):
+        import_samples("no_such.samples")
+
+
+def test_suite_without_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "OPS", [])
+    definition = SimpleNamespace(originalname="test_operator")
+    with pytest.raises(pytest.UsageError, match="no operators to test; --operators names the module"):
+        plugin.pytest_generate_tests(SimpleNamespace(definition=definition))
