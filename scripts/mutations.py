@@ -97,6 +97,13 @@ MUTATIONS = [
         "pytest test_elementwise.py test_overlaps",
     ),
     Mutation(
+        "kit.dense_memory_ends_an_element_early",
+        "src/kit/elementwise.cpp",
+        "return t.numel();",
+        "return t.numel() - 1;",
+        "pytest test_elementwise.py test_overlaps",
+    ),
+    Mutation(
         "kit.memory_ends_an_element_early",
         "src/kit/elementwise.cpp",
         "    return last + 1;\n",

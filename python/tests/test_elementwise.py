@@ -330,6 +330,8 @@ def test_overlaps(entry: OpEntry) -> None:
         (flat[:-1], flat[1:]),
         (flat[:10], flat[9:19]),
         (flat[9:19], flat[:10]),
+        (flat[:9:2], flat[8:17:2]),
+        (flat[8:17:2], flat[:9:2]),
         (flat[:10:2], flat[2:12:2]),
         (square, square.t()),
         (square[:, 1:], square[:, :-1]),
