@@ -105,7 +105,7 @@ class Requirement:
     reason: str
 
 
-DIFFERENTIABLE = Requirement(lambda e: e.differentiable, "the operator is said to have no gradient")
+DIFFERENTIABLE = Requirement(lambda e: e.differentiable, "the entry has differentiable=False")
 HAS_BACKWARD = Requirement(lambda e: e.backward is not None, "no backward operator is given")
 HAS_BAD_INPUTS = Requirement(lambda e: bool(e.bad_inputs), "no bad_inputs are given")
 HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only oracle")

@@ -197,7 +197,7 @@ def whole(outputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> list[Tensor]:
-    """Of first and second order."""
+    """Gradients of the first and second order."""
     sample = sample.requires_grad()
     tensors = sample.tensors
     options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
