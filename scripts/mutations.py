@@ -343,7 +343,7 @@ MUTATIONS = [
         "lltm_cell.state_is_cast_down",
         "src/ops/lltm_cell/autocast.cpp",
         "kit::is_16bit(cx.scalar_type()) ? cx.to(at::kFloat) : cx",
-        "low(cx)",
+        "lower(cx)",
         "pytest test_operators.py dtypes_of_outputs and lltm_cell",
     ),
     Mutation(
