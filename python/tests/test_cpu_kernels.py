@@ -92,20 +92,31 @@ def here() -> dict[str, list[Tensor]]:
     return dict(results())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("CPPCUDA_STREAM_BYTES", value) for value in ("32M", "yes", " 1", "1.5", "-1", "99999999999999999999")),
-        ("CPPCUDA_HUGE_PAGES", "yes"),
-    ],
-)
-def test_invalid_environment_variables(name: str, value: str) -> None:
-    code = "import torch, cppcuda; cppcuda.functional.sigmoid(torch.zeros(1 << 24))"
-    process = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, name: value}, timeout=300, capture_output=True, text=True
-    )
-    assert f"cppcuda: the environment variable {name} must be a non-negative integer, got '{value}'" in process.stderr
-    assert process.returncode == 1
+INVALID = [
+    *(("CPPCUDA_STREAM_BYTES", value) for value in ("32M", "yes", " 1", "1.5", "-1", "99999999999999999999")),
+    ("CPPCUDA_HUGE_PAGES", "yes"),
+]
+
+
+def test_invalid_environment_variables() -> None:
+    """The library reads its variables on first use, so each value gets a fork of a process that has not used it."""
+    code = f"""
+import os, torch, cppcuda
+for name, value in {INVALID}:
+    if os.fork() == 0:
+        os.environ[name] = value
+        try:
+            cppcuda.functional.sigmoid(torch.zeros(1 << 24))
+        except RuntimeError as error:
+            print(str(error).splitlines()[0], flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=300, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        f"cppcuda: the environment variable {name} must be a non-negative integer, got '{value}'"
+        for name, value in INVALID
+    ], done.stderr
 
 
 @pytest.mark.parametrize(
