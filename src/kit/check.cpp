@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "cppcuda/kit/dtype.h"
@@ -30,6 +31,12 @@ bool expect_equal(const c10::SymInt& a, const c10::SymInt& b) {
 std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 
 }  // namespace
+
+std::string library_name_in_capitals() {
+  std::string name = library_name();
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
 
 const char* op_name(const c10::FunctionSchema& schema) { return schema.name().c_str() + schema.name().find("::") + 2; }
 

@@ -4,6 +4,15 @@
 
 namespace cppcuda::kit {
 
+namespace {
+
+std::string built_without_cuda() {
+  return std::string(": this ") + library_name() + " was built without CUDA; build it again with " +
+         library_name_in_capitals() + "_WITH_CUDA=ON";
+}
+
+}  // namespace
+
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(*stack, arguments.size());
@@ -16,7 +25,7 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     check.floating(arguments[i].name().c_str(), t);
     TORCH_CHECK(t.is_cpu() || (has_cuda && t.is_cuda()), name, ": ", arguments[i].name(), " must be on cpu",
                 has_cuda ? " or cuda" : "", ", got ", t.device(),
-                t.is_cuda() ? ": this cppcuda was built without CUDA; build it again with CPPCUDA_WITH_CUDA=ON" : "");
+                t.is_cuda() ? built_without_cuda() : "");
   }
   TORCH_CHECK(false, name, ": no kernel for these arguments");
 }

@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "cppcuda/kit/check.h"
 #include "cppcuda/kit/memory.h"
 #include "kernel_headers.h"
 
@@ -34,9 +35,11 @@ bool is_this_build(const KernelTable& table) { return std::string_view(table.hea
 
 }  // namespace
 
+const char* library_name() { return CPPCUDA_LIBRARY; }
+
 void check_kernels() {
   const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
-  TORCH_CHECK(is_this_build(*table), "cppcuda: ", file_of(reinterpret_cast<const void*>(&check_kernels)),
+  TORCH_CHECK(is_this_build(*table), library_name(), ": ", file_of(reinterpret_cast<const void*>(&check_kernels)),
               " and the library of its kernels, ", file_of(table),
               ", come from different builds. Install both from one build, and load no other copy of ",
               "the kernels before.");

@@ -77,6 +77,11 @@ class Checker {
   std::optional<bool> batched_;  // whether the optional first dim is present; set by the first pattern that has one
 };
 
+// The name of the library of operators that this copy of the kit is compiled for. Errors that concern no single operator
+// begin with it, and the names of environment variables with its capitals: "my_ops" and MY_OPS_HUGE_PAGES.
+const char* library_name();
+std::string library_name_in_capitals();
+
 // "sigmoid" for cppcuda::sigmoid and its overloads.
 const char* op_name(const c10::FunctionSchema& schema);
 

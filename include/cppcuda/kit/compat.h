@@ -7,7 +7,7 @@
 
 #include <memory>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "cppcuda needs torch 2.11 or newer");
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "the kit needs torch 2.11 or newer");
 
 namespace cppcuda::kit {
 

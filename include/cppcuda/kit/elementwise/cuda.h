@@ -36,7 +36,7 @@ struct CudaLoop {
     (config.add_const_input(inputs), ...);
     const auto iterator = config.build();  // orders the dims by stride and merges them if possible
     TORCH_CHECK(iterator.ndim() <= elementwise_max_dims,
-                "cppcuda: elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
+                library_name(), ": elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
                 " dims that cannot be merged, got ", iterator.ndim());
     StridedParams<Math, T> p{.out = out.mutable_data_ptr<T>(),
                              .in = {inputs.template const_data_ptr<T>()...},
