@@ -10,7 +10,7 @@
 
 #include "cppcuda/kit/dtype.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 // "[N, 3]", or "[B, N, 3]" with the optional dim.
@@ -173,4 +173,4 @@ void Checker::check_length(std::string_view argument, size_t actual, size_t expe
   TORCH_CHECK(actual == expected, op_, ": ", argument, " must have ", expected, " entries, got ", actual);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

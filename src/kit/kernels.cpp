@@ -12,7 +12,7 @@
 
 extern "C" const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE();
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 const char* file_of(const void* address) {
@@ -36,6 +36,7 @@ bool is_this_build(const KernelTable& table) { return std::string_view(table.hea
 }  // namespace
 
 const char* library_name() { return CPPCUDA_LIBRARY; }
+const char* cuda_option() { return CPPCUDA_CUDA_OPTION; }
 
 void check_kernels() {
   const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
@@ -60,4 +61,4 @@ const CpuContext& cpu_context() {
 
 bool has_cuda_kernels() { return !is_this_build(*CPPCUDA_KERNEL_TABLE()) || CPPCUDA_KERNEL_TABLE()->has_cuda; }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

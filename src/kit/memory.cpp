@@ -15,7 +15,7 @@
 #include <unistd.h>
 #endif
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 // The value of the environment variable <LIBRARY>_<name>.
@@ -26,8 +26,8 @@ int64_t from_environment(const char* name_in_library, int64_t default_value) {
   const std::string_view text = value;
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0,
-              library_name(), ": the environment variable ", name, " must be a non-negative integer, got '", text, "'");
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0, library_name(),
+              ": the environment variable ", name, " must be a non-negative integer, got '", text, "'");
   return number;
 }
 
@@ -60,4 +60,4 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 
 int64_t cache_bytes() { return from_environment("STREAM_BYTES", last_level_cache_bytes()); }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
