@@ -161,7 +161,7 @@ def arguments_that_are_not_tensors(entry: OpEntry) -> None:
             args = [other if i == j else arg for j, arg in enumerate(sample.args)]
             with raises((TypeError, RuntimeError)) as caught:
                 entry.function(*args)
-            for word in (entry.base_name, entry.argument_names[i], type(other).__name__):
+            for word in (entry.base_name, entry.argument_names[i]):
                 assert word in str(caught.error), f"{word} is not in {caught.error}"
     assert len(tensors) == len(sample.tensors) > 0
 
