@@ -1,9 +1,14 @@
 # Decides whether the CUDA kernels are built, and with which nvcc; prints the decision and its reason.
 #
-# In:  CPPCUDA_WITH_CUDA (AUTO, ON, OFF), CMAKE_CUDA_ARCHITECTURES or the environment's TORCH_CUDA_ARCH_LIST, the results
+# In:  <PROJECT>_WITH_CUDA (AUTO, ON, OFF), CMAKE_CUDA_ARCHITECTURES or the environment's TORCH_CUDA_ARCH_LIST, the results
 #      of CppcudaTorch.cmake
 # Out: CPPCUDA_CUDA (ON or OFF); with ON the CUDA language is enabled, and CMAKE_CUDA_ARCHITECTURES and CPPCUDA_NVCC_VERSION
-#      ("13.2") are set
+#      ("13.2") are set. CPPCUDA_CUDA_OPTION ("MY_OPS_WITH_CUDA" in the project my_ops)
+
+string(MAKE_C_IDENTIFIER "${PROJECT_NAME}_WITH_CUDA" CPPCUDA_CUDA_OPTION)
+string(TOUPPER "${CPPCUDA_CUDA_OPTION}" CPPCUDA_CUDA_OPTION)
+set(${CPPCUDA_CUDA_OPTION} AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")
+set_property(CACHE ${CPPCUDA_CUDA_OPTION} PROPERTY STRINGS AUTO ON OFF)
 
 # The architectures of a release: machine code for each, and PTX of the last one for newer GPUs.
 set(CPPCUDA_RELEASE_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;110-real;120")
@@ -14,7 +19,7 @@ function(cppcuda_translate_arch_list text out)
   set(result "")
   foreach(item IN LISTS items)
     if(NOT item MATCHES "^([0-9]+)\\.([0-9]+[af]?)(\\+PTX)?$")
-      message(FATAL_ERROR "cppcuda: TORCH_CUDA_ARCH_LIST must hold entries such as 8.0 or 9.0+PTX, got '${item}'")
+      message(FATAL_ERROR "${PROJECT_NAME}: TORCH_CUDA_ARCH_LIST must hold entries such as 8.0 or 9.0+PTX, got '${item}'")
     endif()
     if(CMAKE_MATCH_3)
       list(APPEND result "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
@@ -26,7 +31,7 @@ function(cppcuda_translate_arch_list text out)
 endfunction()
 
 # Returns the architectures that the caller names, or named when the folder was first configured. By default, a build of
-# cppcuda alone is for all architectures of a release, and a build as part of another project for the GPUs of this machine,
+# the project alone is for all architectures of a release, and a build as part of another project for the GPUs of this machine,
 # or "" if there is none.
 function(cppcuda_choose_architectures out)
   if(CMAKE_CUDA_ARCHITECTURES)
@@ -46,7 +51,7 @@ function(cppcuda_choose_architectures out)
       list(REMOVE_DUPLICATES gpus)
       cppcuda_translate_arch_list("${gpus}" chosen)
     endif()
-    if(NOT chosen AND CPPCUDA_WITH_CUDA STREQUAL "ON")
+    if(NOT chosen AND ${CPPCUDA_CUDA_OPTION} STREQUAL "ON")
       set(chosen "${CPPCUDA_RELEASE_ARCHITECTURES}")
     endif()
   endif()
@@ -110,10 +115,10 @@ function(cppcuda_find_nvcc out version reason)
 endfunction()
 
 set(CPPCUDA_CUDA OFF)
-if(CPPCUDA_WITH_CUDA STREQUAL "OFF")
-  set(_cppcuda_why "CPPCUDA_WITH_CUDA=OFF")
-elseif(NOT CPPCUDA_TORCH_CUDA AND NOT CPPCUDA_WITH_CUDA STREQUAL "ON")
-  set(_cppcuda_why "torch ${CPPCUDA_TORCH_VERSION} is a CPU build; CPPCUDA_WITH_CUDA=ON builds the kernels nevertheless")
+if(${CPPCUDA_CUDA_OPTION} STREQUAL "OFF")
+  set(_cppcuda_why "${CPPCUDA_CUDA_OPTION}=OFF")
+elseif(NOT CPPCUDA_TORCH_CUDA AND NOT ${CPPCUDA_CUDA_OPTION} STREQUAL "ON")
+  set(_cppcuda_why "torch ${CPPCUDA_TORCH_VERSION} is a CPU build; ${CPPCUDA_CUDA_OPTION}=ON builds the kernels nevertheless")
 else()
   cppcuda_choose_architectures(_cppcuda_architectures)
   if(_cppcuda_architectures)
@@ -136,8 +141,8 @@ else()
     set(_cppcuda_why "this machine has no GPU, and neither TORCH_CUDA_ARCH_LIST nor CMAKE_CUDA_ARCHITECTURES names one")
   endif()
 endif()
-if(CPPCUDA_WITH_CUDA STREQUAL "ON" AND NOT CPPCUDA_CUDA)
-  message(FATAL_ERROR "cppcuda: CPPCUDA_WITH_CUDA=ON, but ${_cppcuda_why}")
+if(${CPPCUDA_CUDA_OPTION} STREQUAL "ON" AND NOT CPPCUDA_CUDA)
+  message(FATAL_ERROR "${PROJECT_NAME}: ${CPPCUDA_CUDA_OPTION}=ON, but ${_cppcuda_why}")
 endif()
 
 if(CPPCUDA_CUDA)
@@ -154,7 +159,7 @@ if(CPPCUDA_CUDA)
   set(ENV{LIBRARY_PATH} "${_cppcuda_nvcc_dir}/../lib:$ENV{LIBRARY_PATH}")
   enable_language(CUDA)
   set(ENV{LIBRARY_PATH} "${_cppcuda_library_path}")
-  message(STATUS "cppcuda: CUDA on (${_cppcuda_why}; architectures ${CMAKE_CUDA_ARCHITECTURES})")
+  message(STATUS "${PROJECT_NAME}: CUDA on (${_cppcuda_why}; architectures ${CMAKE_CUDA_ARCHITECTURES})")
 else()
-  message(STATUS "cppcuda: CUDA off (${_cppcuda_why})")
+  message(STATUS "${PROJECT_NAME}: CUDA off (${_cppcuda_why})")
 endif()

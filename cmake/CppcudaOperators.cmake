@@ -1,34 +1,46 @@
 # cppcuda_add_operators: makes a library of operators from a folder of sources.
 #
-#   cppcuda_add_operators(<name> [SOURCES <folder>] [HEADERS <folder>] [EXPORT <export set>])
+#   cppcuda_add_operators(<name> [NAMESPACE <namespace>] [SOURCES <folder>] [HEADERS <folder>] [INSTALL] [EXPORT <set>])
 #
-# The folder SOURCES (default: src) may have these files:
+# The operators are torch.ops.<namespace>.*; by default, the namespace is the name. Error messages, and the environment
+# variables <NAME>_HUGE_PAGES and <NAME>_STREAM_BYTES, carry the name. The folder SOURCES (default: src) may have these files:
 #
 #   *.cpp  ops/*/*.cpp  elementwise/*.cpp                  the part that uses torch: declarations, derivatives, dispatch
 #   ops/*/cpu/kernel.cpp  elementwise/cpu_kernel.cpp       CPU kernels, compiled once per instruction set
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp              their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu                      CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #
-# HEADERS (default: none) is the folder of the public headers. With EXPORT, the libraries are installed into lib, as targets
-# of that export set, and the headers into include. The function makes two shared libraries:
+# HEADERS (default: none) is the folder of the public headers. The function makes two shared libraries:
 #
 #   <name>            the part that uses torch; it needs libc10, libtorch_cpu and <name>_kernels
 #   <name>_kernels    all kernels; it does not need torch, and exports the function <name>_kernels_v1
 #
 # and the object libraries that they are linked from, so that tests can link some of them with other kernels:
 #
-#   <name>_ops, <name>_kernel_calls, cppcuda_kit           for <name>
+#   <name>_ops, <name>_kernel_calls, <name>_namespace,
+#   cppcuda_kit                                            for <name>
 #   <name>_cpu_launches, <name>_kernels_<isa>,
 #   <name>_cuda_kernels, <name>_kernel_table               for <name>_kernels
 #
-# The target <name> has two properties: CPPCUDA_CPU_OBJECTS lists the objects of the CPU kernels and their launches,
-# CPPCUDA_CUDA_SOURCES the CUDA files. Everything is compiled with the flags of the target cppcuda_flags; a project can add
+# The target <name> has properties for such tests: CPPCUDA_CPU_OBJECTS lists the objects of the CPU kernels and their launches,
+# CPPCUDA_CUDA_SOURCES the CUDA files, also without CUDA. Everything is compiled with the flags of the target cppcuda_flags; a project can add
 # its own flags there.
 #
-# In:  the results of CppcudaTorch.cmake and CppcudaCuda.cmake
+# With INSTALL, the libraries are installed into lib and the headers into include, and the component "python" is the file
+# _build.py, which tells a Python package in the same prefix what the library was built with. With EXPORT the libraries
+# are targets of that export set, too.
+#
+# In:  the results of CppcudaTorch.cmake and CppcudaCuda.cmake; CPPCUDA_KIT_VERSION ("0.1.0"), the version of the kit
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH CPPCUDA_KIT_ROOT)
+# In a source tree this file is <root>/cmake, in an installation <prefix>/lib/cmake/cppcuda.
+if(EXISTS "${CMAKE_CURRENT_LIST_DIR}/../src/kit")
+  cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH CPPCUDA_KIT_ROOT)
+  set(CPPCUDA_KIT_INCLUDE "${CPPCUDA_KIT_ROOT}/include")
+else()
+  cmake_path(SET CPPCUDA_KIT_ROOT NORMALIZE "${CMAKE_CURRENT_LIST_DIR}/../../../share/cppcuda")
+  cmake_path(SET CPPCUDA_KIT_INCLUDE NORMALIZE "${CMAKE_CURRENT_LIST_DIR}/../../../include")
+endif()
 
 # The instruction sets for which the CPU kernels are compiled (include/cppcuda/kit/cpu/isa.h), and their flags.
 set(CPPCUDA_ISAS base)
@@ -42,6 +54,9 @@ endif()
 if(NOT TARGET cppcuda_flags)
   add_library(cppcuda_flags INTERFACE)
   target_compile_features(cppcuda_flags INTERFACE cxx_std_20)
+  # The kit is in an inline namespace of its version, so that a process can load libraries made with different versions.
+  string(REPLACE "." "_" kit_namespace "v${CPPCUDA_KIT_VERSION}")
+  target_compile_definitions(cppcuda_flags INTERFACE CPPCUDA_KIT_VERSION=${kit_namespace})
   target_compile_options(
     cppcuda_flags
     INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>
@@ -56,7 +71,7 @@ if(NOT TARGET cppcuda_flags)
     target_compile_options(cppcuda_flags INTERFACE -O3 -DNDEBUG)
   endif()
   # Error messages contain __FILE__, which must not show folders of the machine that compiled it.
-  set(folders "${CPPCUDA_KIT_ROOT}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
+  set(folders "${CPPCUDA_KIT_ROOT}" "${CPPCUDA_KIT_INCLUDE}" "${PROJECT_SOURCE_DIR}" "${CPPCUDA_TORCH_DIR}/include")
   list(REMOVE_DUPLICATES folders)
   foreach(folder IN LISTS folders)
     target_compile_options(cppcuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${folder}/=>"
@@ -77,7 +92,7 @@ macro(_cppcuda_add_objects target)
                CUDA_VISIBILITY_PRESET hidden
                VISIBILITY_INLINES_HIDDEN ON
                POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(${target} PRIVATE ${sources} "${CPPCUDA_KIT_ROOT}/include" ${generated})
+  target_include_directories(${target} PRIVATE ${sources} "${CPPCUDA_KIT_INCLUDE}" ${generated})
   target_link_libraries(${target} PRIVATE cppcuda_flags)
 endmacro()
 
@@ -98,9 +113,9 @@ endfunction()
 
 # Generates the hash of the headers that both libraries include. It changes if a kernel's parameter struct changes.
 function(_cppcuda_add_kernel_headers name sources generated)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/*.h" "${sources}/elementwise/*.h"
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/*.h" "${sources}/elementwise/*.h"
        "${sources}/ops/*/*.h")
-  set(script "${CPPCUDA_KIT_ROOT}/cmake/HashHeaders.cmake")
+  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/HashHeaders.cmake")
   add_custom_command(
     OUTPUT "${generated}/kernel_headers.h"
     COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${generated}/kernel_headers.h" -P "${script}" ${headers}
@@ -116,27 +131,36 @@ function(_cppcuda_add_kit)
   set(sources "")
   set(generated "")
   file(GLOB files CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/src/kit/*.cpp")
-  list(FILTER files EXCLUDE REGEX "/(kernels|kernel_table)\\.cpp$")
+  list(FILTER files EXCLUDE REGEX "/(kernels|kernel_table|namespace)\\.cpp$")
   _cppcuda_add_objects(cppcuda_kit ${files})
-  target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_ROOT}/include")
+  target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_INCLUDE}")
   target_link_libraries(cppcuda_kit PUBLIC cppcuda::torch_cpu)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
   set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
                               PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
   # Most files here and in the operators' folders spend most of their compile time on these headers.
-  target_precompile_headers(cppcuda_kit PRIVATE "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/autograd.h"
-                            "${CPPCUDA_KIT_ROOT}/include/cppcuda/kit/define.h")
+  target_precompile_headers(cppcuda_kit PRIVATE "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/autograd.h"
+                            "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/define.h")
 endfunction()
 
 function(cppcuda_add_operators name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCES;HEADERS;EXPORT" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "NAMESPACE;SOURCES;HEADERS;EXPORT" "")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
+  if(NOT arg_NAMESPACE)
+    set(arg_NAMESPACE ${name})
+  endif()
+  foreach(identifier IN ITEMS ${name} ${arg_NAMESPACE})
+    if(NOT identifier MATCHES "^[a-z][a-z0-9_]*$")
+      message(FATAL_ERROR "cppcuda_add_operators(${name}): '${identifier}' must be lower-case letters, digits and "
+                          "underscores, and begin with a letter")
+    endif()
+  endforeach()
   # A project that calls add_subdirectory(cppcuda) sees this function, but not the variables.
   if(NOT DEFINED CPPCUDA_KIT_ROOT OR NOT DEFINED CPPCUDA_CUDA)
-    message(FATAL_ERROR "cppcuda_add_operators(${name}): include CppcudaTorch.cmake, CppcudaCuda.cmake and "
-                        "CppcudaOperators.cmake in this folder or above it")
+    message(FATAL_ERROR "cppcuda_add_operators(${name}): call find_package(cppcuda CONFIG REQUIRED "
+                        "COMPONENTS kit) in this folder or above it")
   endif()
   set(sources "${CMAKE_CURRENT_SOURCE_DIR}/src")
   if(arg_SOURCES)
@@ -180,7 +204,8 @@ function(cppcuda_add_operators name)
     _cppcuda_add_kit()
   endif()
   _cppcuda_add_objects(${name}_kernel_calls "${CPPCUDA_KIT_ROOT}/src/kit/kernels.cpp")
-  target_compile_definitions(${name}_kernel_calls PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1)
+  target_compile_definitions(${name}_kernel_calls PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1 CPPCUDA_LIBRARY="${name}"
+                                                          CPPCUDA_CUDA_OPTION="${CPPCUDA_CUDA_OPTION}")
   target_link_libraries(${name}_kernel_calls PUBLIC cppcuda_kit)
   add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
   file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
@@ -188,8 +213,13 @@ function(cppcuda_add_operators name)
   _cppcuda_add_objects(${name}_ops ${op_files})
   target_link_libraries(${name}_ops PUBLIC cppcuda_kit)
   target_precompile_headers(${name}_ops REUSE_FROM cppcuda_kit)
+  _cppcuda_add_objects(${name}_namespace "${CPPCUDA_KIT_ROOT}/src/kit/namespace.cpp")
+  target_compile_definitions(${name}_namespace PRIVATE CPPCUDA_NAMESPACE=${arg_NAMESPACE})
+  target_link_libraries(${name}_namespace PRIVATE cppcuda_kit)
   add_library(${name} SHARED)
-  target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls cppcuda_kit cppcuda_flags)
+  target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls ${name}_namespace cppcuda_kit
+                                        cppcuda_flags)
+  target_link_libraries(${name} INTERFACE cppcuda::torch)
   if(arg_HEADERS)
     cmake_path(ABSOLUTE_PATH arg_HEADERS NORMALIZE OUTPUT_VARIABLE headers)
     target_include_directories(${name}_ops PUBLIC "${headers}")
@@ -204,13 +234,23 @@ function(cppcuda_add_operators name)
     list(APPEND rpath "${CPPCUDA_TORCH_DIR}/lib")
   endif()
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}" CPPCUDA_CPU_OBJECTS "${cpu_objects}"
-                                           CPPCUDA_CUDA_SOURCES "${cuda_files}")
+                                           CPPCUDA_CUDA_SOURCES "${cuda_files}" CPPCUDA_SOURCES "${sources}")
 
-  if(arg_EXPORT)
-    install(TARGETS ${name} ${name}_kernels EXPORT ${arg_EXPORT} LIBRARY DESTINATION lib)
-    if(arg_HEADERS)
-      install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "kit" EXCLUDE)
+  if(arg_INSTALL OR arg_EXPORT)
+    set(export "")
+    if(arg_EXPORT)
+      set(export EXPORT ${arg_EXPORT})
     endif()
+    install(TARGETS ${name} ${name}_kernels ${export} LIBRARY DESTINATION lib)
+    if(arg_HEADERS)
+      install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h")
+    endif()
+    set(cuda "")
+    if(has_cuda)
+      set(cuda "${CPPCUDA_NVCC_VERSION}")
+    endif()
+    configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/build.py.in" "${generated}/_build.py" @ONLY)
+    install(FILES "${generated}/_build.py" DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
   endif()
 endfunction()
 

@@ -1,4 +1,4 @@
-"""Bad input that only cppcuda's in-place and out= variants have; cppcuda.testing has what every operator refuses."""
+"""What only cppcuda's functions say about bad input; cppcuda.testing has what every operator refuses."""
 
 import cppcuda
 import numpy as np
@@ -8,6 +8,20 @@ from cppcuda.testing.samples import OpEntry, forward_ops
 from support import over_ops
 
 NO_TENSORS = ([1, 2], 1.5, "1", None, np.ones(3))
+
+
+@over_ops([entry for entry in forward_ops() if entry.function])
+def test_arguments_that_are_not_tensors(entry: OpEntry) -> None:
+    """The functions report it in one line, whereas the dispatcher would list every overload."""
+    sample = entry.sample(entry.names("basic")[0])
+    tensors = [i for i, argument in enumerate(sample.args) if isinstance(argument, torch.Tensor)]
+    assert tensors
+    for i in tensors:
+        for other in NO_TENSORS:
+            args = [other if i == j else argument for j, argument in enumerate(sample.args)]
+            message = f"{entry.base_name}: {entry.argument_names[i]} must be a Tensor, got {type(other).__name__}"
+            with pytest.raises(TypeError, match=f"^{message}$"):
+                entry.function(*args)
 
 
 @over_ops([entry for entry in forward_ops() if entry.writing_names])

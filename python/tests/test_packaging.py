@@ -44,12 +44,24 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
         "cppcuda/lib/libcppcuda_kernels.so",
         "cppcuda/lib/cmake/cppcuda/cppcuda-config.cmake",
         "cppcuda/include/cppcuda/ops/trilinear.h",
+        # the kit
+        "cppcuda/lib/cmake/cppcuda/CppcudaOperators.cmake",
+        "cppcuda/include/cppcuda/kit/cuda/launch.cuh",
+        "cppcuda/share/cppcuda/src/kit/define.cpp",
+        "cppcuda/share/cppcuda/simt/emulator.cpp",
+        "cppcuda/kit/template/.gitignore",
+        "cppcuda/kit/template/python/my_ops/swish.py",
+        "cppcuda/kit/licenses/MIT",
     } <= names
+    script = archive.getinfo("cppcuda/kit/template/scripts/test")
+    assert script.external_attr >> 16 & 0o111, "scripts/test of the template cannot be executed"
     assert "cppcuda_pytest.py" in names and "cppcuda/testing/test_operators.py" in names
     (entry_points,) = (n for n in names if n.endswith(".dist-info/entry_points.txt"))
     assert "cppcuda_pytest" in archive.read(entry_points).decode()
-    others = {n for n in names if not n.startswith(("cppcuda/testing/", "cppcuda_pytest"))}
-    assert not [n for n in others if "test" in n or n.endswith((".in", ".cpp"))]
+    sources = ("cppcuda/testing/", "cppcuda_pytest", "cppcuda/kit/template/", "cppcuda/share/cppcuda/")
+    others = {n for n in names if not n.startswith(sources)}
+    assert not [n for n in others if "test" in n or n.endswith(".cpp")]
+    assert not [n for n in names if "_cache" in n or "__pycache__" in n]
     for name in (n for n in names if n.endswith(".so")):
         library = archive.read(name)
         for folder in (ROOT, tmp_path, Path(torch.__file__).parent):

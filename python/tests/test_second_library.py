@@ -9,6 +9,8 @@ CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -463,3 +465,18 @@ def test_distributed() -> None:
     cppcuda.distributed.register_sharding("second")
     registered = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
     assert {second.swish.default, second.row_sum.default, second._gated_backward.x} <= set(registered)
+
+
+def test_environment_variables_begin_with_the_name_of_the_library() -> None:
+    code = f"import torch; torch.ops.load_library({LIBRARY!r}); torch.ops.second.swish(torch.zeros(1 << 24), 2.0)"
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, name: "yes"}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, timeout=300, capture_output=True, text=True
+        )
+
+    for name in ("SECOND_HUGE_PAGES", "SECOND_STREAM_BYTES"):
+        message = f"second: the environment variable {name} must be a non-negative integer, got 'yes'"
+        assert message in run(name).stderr
+    assert run("CPPCUDA_HUGE_PAGES").returncode == 0

@@ -8,6 +8,7 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
+#include <cmath>
 #include <cstdint>
 #include <source_location>
 

@@ -5,11 +5,12 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "cppcuda/kit/dtype.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 // "[N, 3]", or "[B, N, 3]" with the optional dim.
@@ -30,6 +31,12 @@ bool expect_equal(const c10::SymInt& a, const c10::SymInt& b) {
 std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 
 }  // namespace
+
+std::string library_name_in_capitals() {
+  std::string name = library_name();
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
 
 const char* op_name(const c10::FunctionSchema& schema) { return schema.name().c_str() + schema.name().find("::") + 2; }
 
@@ -166,4 +173,4 @@ void Checker::check_length(std::string_view argument, size_t actual, size_t expe
   TORCH_CHECK(actual == expected, op_, ": ", argument, " must have ", expected, " entries, got ", actual);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

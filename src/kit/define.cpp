@@ -2,7 +2,16 @@
 
 #include "cppcuda/kit/check.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+
+namespace {
+
+std::string built_without_cuda() {
+  return std::string(": this ") + library_name() + " was built without CUDA; build it again with " + cuda_option() +
+         "=ON";
+}
+
+}  // namespace
 
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
@@ -15,10 +24,9 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const Tensor& t = values[i].toTensor();
     check.floating(arguments[i].name().c_str(), t);
     TORCH_CHECK(t.is_cpu() || (has_cuda && t.is_cuda()), name, ": ", arguments[i].name(), " must be on cpu",
-                has_cuda ? " or cuda" : "", ", got ", t.device(),
-                t.is_cuda() ? ": this cppcuda was built without CUDA; build it again with CPPCUDA_WITH_CUDA=ON" : "");
+                has_cuda ? " or cuda" : "", ", got ", t.device(), t.is_cuda() ? built_without_cuda() : "");
   }
   TORCH_CHECK(false, name, ": no kernel for these arguments");
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -8,7 +8,7 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/elementwise/define.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 // Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims are ordered from large strides to
@@ -127,4 +127,4 @@ void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forwar
               forward_mode ? "" : ", or this one under torch.no_grad()");
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -5,7 +5,7 @@
 
 #include "kernel_headers.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 auto& kernels() {
@@ -24,7 +24,7 @@ constexpr KernelTable table{.headers = CPPCUDA_KERNEL_HEADERS, .has_cuda = CPPCU
 
 void add_to_table(const char* name, AnyKernel kernel) { kernels()[name] = kernel; }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
 
 extern "C" [[gnu::visibility("default")]] const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE() {
   return &cppcuda::kit::table;

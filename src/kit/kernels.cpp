@@ -6,12 +6,13 @@
 
 #include <string_view>
 
+#include "cppcuda/kit/check.h"
 #include "cppcuda/kit/memory.h"
 #include "kernel_headers.h"
 
 extern "C" const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE();
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 const char* file_of(const void* address) {
@@ -34,9 +35,12 @@ bool is_this_build(const KernelTable& table) { return std::string_view(table.hea
 
 }  // namespace
 
+const char* library_name() { return CPPCUDA_LIBRARY; }
+const char* cuda_option() { return CPPCUDA_CUDA_OPTION; }
+
 void check_kernels() {
   const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
-  TORCH_CHECK(is_this_build(*table), "cppcuda: ", file_of(reinterpret_cast<const void*>(&check_kernels)),
+  TORCH_CHECK(is_this_build(*table), library_name(), ": ", file_of(reinterpret_cast<const void*>(&check_kernels)),
               " and the library of its kernels, ", file_of(table),
               ", come from different builds. Install both from one build, and load no other copy of ",
               "the kernels before.");
@@ -57,4 +61,4 @@ const CpuContext& cpu_context() {
 
 bool has_cuda_kernels() { return !is_this_build(*CPPCUDA_KERNEL_TABLE()) || CPPCUDA_KERNEL_TABLE()->has_cuda; }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

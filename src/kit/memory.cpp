@@ -8,22 +8,26 @@
 #include <string>
 #include <string_view>
 
+#include "cppcuda/kit/check.h"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
-int64_t from_environment(const char* name, int64_t default_value) {
-  const char* const value = std::getenv(name);
+// The value of the environment variable <LIBRARY>_<name>.
+int64_t from_environment(const char* name_in_library, int64_t default_value) {
+  const std::string name = library_name_in_capitals() + "_" + name_in_library;
+  const char* const value = std::getenv(name.c_str());
   if (value == nullptr || *value == '\0') return default_value;
   const std::string_view text = value;
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0,
-              "cppcuda: the environment variable ", name, " must be a non-negative integer, got '", text, "'");
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && number >= 0, library_name(),
+              ": the environment variable ", name, " must be a non-negative integer, got '", text, "'");
   return number;
 }
 
@@ -43,7 +47,7 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 #if defined(__linux__)
   // glibc always maps new pages for blocks of this size.
   constexpr size_t min_bytes = size_t{32} << 20;
-  static const bool enabled = from_environment("CPPCUDA_HUGE_PAGES", 1) != 0;
+  static const bool enabled = from_environment("HUGE_PAGES", 1) != 0;
   // Meta kernels allocate too, with symbolic sizes.
   if (!enabled || !t.key_set().has(c10::DispatchKey::CPU) || t.nbytes() < min_bytes) return;
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -54,6 +58,6 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 #endif
 }
 
-int64_t cache_bytes() { return from_environment("CPPCUDA_STREAM_BYTES", last_level_cache_bytes()); }
+int64_t cache_bytes() { return from_environment("STREAM_BYTES", last_level_cache_bytes()); }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,7 +7,7 @@
 
 #include "cppcuda/kit/memory.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 // at::empty and at::empty_like on the CPU without the dispatcher, which takes longer than computing a small output.
@@ -35,4 +35,4 @@ Tensor allocate(const Output& output) {
   return result;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

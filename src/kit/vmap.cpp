@@ -4,7 +4,7 @@
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 VmapLevel VmapLevel::current() {
   const auto layer = at::functorch::maybeCurrentDynamicLayer();
@@ -32,4 +32,4 @@ Tensor VmapLevel::unwrap(const Tensor& t, const c10::SymInt& batch_size) const {
 
 Tensor VmapLevel::wrap(const Tensor& t) const { return at::functorch::makeBatched(t, 0, level_); }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

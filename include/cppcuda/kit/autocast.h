@@ -7,7 +7,7 @@
 
 #include "cppcuda/kit/op.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class TheOp, auto Cast, c10::DeviceType Device, class Type = typename TheOp::Type>
 struct AutocastKernel;
@@ -27,4 +27,4 @@ auto autocast() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutocastKernel<Op, Cast, Device>::run)));
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

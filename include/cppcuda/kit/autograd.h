@@ -14,7 +14,7 @@
 #include "cppcuda/kit/node.h"
 #include "cppcuda/kit/shape.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // An output that is an input, or shares memory with one, would silently corrupt the graph.
 template <size_t I, size_t O>
@@ -124,4 +124,4 @@ auto autograd() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradKernel<Formula>::run)));
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -14,7 +14,7 @@
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/pattern.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Checks the arguments of one call.
 class Checker {
@@ -77,6 +77,14 @@ class Checker {
   std::optional<bool> batched_;  // whether the optional first dim is present; set by the first pattern that has one
 };
 
+// The name of the library of operators that this copy of the kit is compiled for. Errors that concern no single
+// operator begin with it, and the names of environment variables with its capitals: "my_ops" and MY_OPS_HUGE_PAGES.
+const char* library_name();
+std::string library_name_in_capitals();
+
+// The CMake variable that turns its CUDA kernels on: "MY_OPS_WITH_CUDA".
+const char* cuda_option();
+
 // "sigmoid" for cppcuda::sigmoid and its overloads.
 const char* op_name(const c10::FunctionSchema& schema);
 
@@ -84,4 +92,4 @@ const char* op_name(const c10::FunctionSchema& schema);
 // does not name the argument.
 void check_defined(const char* op, std::string_view argument, const Tensor& t);
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,9 +7,9 @@
 
 #include <memory>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "cppcuda needs torch 2.11 or newer");
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "the kit needs torch 2.11 or newer");
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 #if TORCH_VERSION_MINOR >= 13
 template <class N>
@@ -29,4 +29,4 @@ NodePtr<N> make_node() {
 }
 #endif
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -9,7 +9,7 @@
 
 #include "cppcuda/kit/cuda/stream.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Calls launch(CudaStream&) with the device's current stream. Throws if a launch failed.
 template <class Launch>
@@ -21,4 +21,4 @@ void on_current_stream(c10::Device device, Launch launch) {
   TORCH_CHECK(stream.error.empty(), "CUDA error: ", stream.error);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -14,7 +14,7 @@
 #include "cppcuda/kit/shape.h"
 #include "cppcuda/kit/vmap.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class TheOp, auto Shape, class Type = typename TheOp::Type>
 struct MetaKernel;
@@ -72,4 +72,4 @@ void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag
   if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 inline bool is_16bit(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
 
@@ -40,4 +40,4 @@ void visit_dtypes(c10::ScalarType dtype, c10::ScalarType same_or_wider, F&& f) {
   });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

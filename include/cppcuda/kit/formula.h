@@ -32,7 +32,7 @@
 #include "cppcuda/kit/names.h"
 #include "cppcuda/kit/op.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // sum += term, where an undefined sum is zero.
 inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
@@ -159,4 +159,4 @@ struct Saved {
   }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

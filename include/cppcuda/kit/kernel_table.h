@@ -14,7 +14,7 @@
 #include "cppcuda/kit/cpu/context.h"
 #include "cppcuda/kit/cuda/stream.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class Params, class Context>
 using Kernel = void (*)(const Params&, Context&);
@@ -60,4 +60,4 @@ bool for_each_dtypes(F f) {
   return true;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -8,7 +8,7 @@
 #include "cppcuda/kit/current_stream.h"
 #include "cppcuda/kit/kernel_table.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Throws if the loaded library of kernels was compiled with other headers than this library. The error names both
 // files.
@@ -45,4 +45,4 @@ void implement(torch::Library& library) {
   if (has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, TORCH_FN(Function)));
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -4,14 +4,14 @@
 
 #include "cppcuda/kit/op.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Requests pages of 2 MiB for a large new tensor before it is first touched, because page faults for 4 KiB pages take
-// longer than most operators. Linux only; torch does the same under THP_MEM_ALLOC_ENABLE=1. CPPCUDA_HUGE_PAGES=0 turns
-// it off.
+// longer than most operators. Linux only; torch does the same under THP_MEM_ALLOC_ENABLE=1. <LIBRARY>_HUGE_PAGES=0
+// turns it off.
 void advise_huge_pages(const Tensor& t);
 
-// The size of the last-level cache, or CPPCUDA_STREAM_BYTES if it is set; see CpuContext.
+// The size of the last-level cache, or <LIBRARY>_STREAM_BYTES if it is set; see CpuContext.
 int64_t cache_bytes();
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -13,7 +13,7 @@
 
 #include "cppcuda/kit/schema.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Bit masks of the inputs and outputs that one gradient reads. No other tensor is kept alive for it.
 struct Reads {
@@ -129,4 +129,4 @@ consteval auto reads(std::initializer_list<GradientOf<TheOp>> gradients) {
   return result;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -15,7 +15,7 @@
 #include "cppcuda/kit/compat.h"
 #include "cppcuda/kit/formula.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Runs a formula with autocast disabled.
 template <class Formula>
@@ -180,4 +180,4 @@ class FormulaNode final : public torch::autograd::Node {
   typename AttributesOf<Formula>::type attributes_;
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -11,7 +11,7 @@
 
 #include "cppcuda/kit/op.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 struct Output {
   c10::SymDimVector sizes;
@@ -32,4 +32,4 @@ std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {
 // The placeholder for an output that output_mask masks out, because AOTInductor does not support undefined tensors.
 inline Output placeholder(const Tensor& like) { return {{0}, like.options()}; }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

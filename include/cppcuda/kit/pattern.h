@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // A check at compile time. The compiler's error shows the message as an argument of this function.
 constexpr void require(bool condition, const char* message, std::string_view text) {
@@ -93,4 +93,4 @@ class Pattern {
   bool optional_ = false;
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

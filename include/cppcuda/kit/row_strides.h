@@ -6,7 +6,7 @@
 
 #include "cppcuda/kit/math/rows.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The strides of the dims [N] or [B, N] before the last `own` dims.
 inline RowStride row_stride(const at::Tensor& t, int64_t own) {
@@ -23,4 +23,4 @@ Rows make_rows(const at::Tensor& t, int64_t own, const Strides&... strides) {
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

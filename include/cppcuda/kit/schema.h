@@ -18,7 +18,7 @@
 
 #include "cppcuda/kit/pattern.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <size_t N>
 struct FixedString {
@@ -470,4 +470,4 @@ struct Declare {
   static constexpr const char* sharding_rule = sharding_text.value.data();
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -11,7 +11,7 @@
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class TheOp, class Type = typename TheOp::Type>
 class Shape;
@@ -108,4 +108,4 @@ Checker checked(const Args&... args) {
   return Shape<TheOp>::check(TheOp::base_name(), args...);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

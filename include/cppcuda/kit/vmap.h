@@ -13,7 +13,7 @@
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/shape.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The level of the innermost vmap. The highest level among the arguments may differ: in vmap of grad of vmap it may
 // belong to a transform that is not running.
@@ -124,4 +124,4 @@ auto vmap() {
   }(std::make_index_sequence<declaration.tensor_count()>());
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

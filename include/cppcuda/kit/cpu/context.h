@@ -4,7 +4,7 @@
 
 #include "cppcuda/kit/cpu/isa.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The CPU kernels get these from the library that talks to torch.
 struct CpuContext {
@@ -21,4 +21,4 @@ struct CpuContext {
   bool exceeds_cache(int64_t bytes) const { return bytes > cache_bytes; }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,7 +7,7 @@
 
 #include "cppcuda/kit/cpu/native.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 template <class A, bool Fast = false>
@@ -93,4 +93,4 @@ struct Conversion {
 };
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -11,7 +11,7 @@
 #define CPPCUDA_ISA base  // for files that are compiled once
 #endif
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 inline namespace CPPCUDA_ISA {}  // namespace CPPCUDA_ISA
 
@@ -43,4 +43,4 @@ decltype(auto) with_isa([[maybe_unused]] Capability capability, F f) {
   return f(std::type_identity<base::Isa>());
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

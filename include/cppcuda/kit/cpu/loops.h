@@ -5,7 +5,7 @@
 #include "cppcuda/kit/cpu/memory.h"
 #include "cppcuda/kit/cpu/native.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // f(i, count) for each register of n values; `count` values of it are valid.
@@ -57,4 +57,4 @@ CPPCUDA_INLINE void write_vectors(T* out, int64_t n, F f) {
 }
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

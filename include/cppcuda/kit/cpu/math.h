@@ -4,7 +4,7 @@
 
 #include "cppcuda/kit/cpu/vec.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // x limited to [low, high]; NaN stays NaN.
@@ -119,4 +119,4 @@ CPPCUDA_INLINE Vec<A, Fast> tanh(Vec<A, Fast> x) {
 }
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

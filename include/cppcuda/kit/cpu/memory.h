@@ -4,7 +4,7 @@
 
 #include "cppcuda/kit/cpu/native.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // The prefetch distance of loops with non-temporal stores. On the machine of docs/performance.md 8 KiB was some percent
@@ -76,4 +76,4 @@ CPPCUDA_INLINE void store_bytes_nontemporal(char* p, V values) {
 #endif
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

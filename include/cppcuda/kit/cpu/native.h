@@ -26,7 +26,7 @@
 #define CPPCUDA_FLATTEN [[gnu::flatten]]
 #endif
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 #if defined(__AVX512F__)
@@ -62,4 +62,4 @@ template <class V>
 using InMemory __attribute__((aligned(1), may_alias)) = V;
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

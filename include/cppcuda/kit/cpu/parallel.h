@@ -6,7 +6,7 @@
 
 #include "cppcuda/kit/cpu/context.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Below this many elements a second thread costs more than it saves.
 inline constexpr int64_t grain_size = 1 << 15;
@@ -23,4 +23,4 @@ void parallel_rows(const CpuContext& cpu, int64_t rows, int64_t work_per_row, in
   });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -10,7 +10,7 @@
 #include "cppcuda/kit/cpu/memory.h"
 #include "cppcuda/kit/cpu/native.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // Fast: inputs and outputs have 16 bits, so exp and tanh of reduced accuracy are enough.
@@ -264,4 +264,4 @@ struct Vec {
 };
 
 }  // namespace CPPCUDA_ISA
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

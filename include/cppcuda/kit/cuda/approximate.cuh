@@ -2,7 +2,7 @@
 
 // Functions that are one instruction of a GPU. Subnormal numbers are flushed to 0. (PTX ISA, ex2 and rcp.)
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // 2^x, with a relative error of 2^-22.
 __device__ inline float approximate_exp2(float x) {
@@ -18,4 +18,4 @@ __device__ inline float approximate_reciprocal(float x) {
   return result;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -8,7 +8,7 @@
 #include "cppcuda/kit/math/opmath.h"
 #include "cppcuda/kit/math/select.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // A float whose exp and quotients are single instructions of the GPU, without the steps that make the last bits exact.
 // With these steps 16-bit kernels would be bound by instructions, not by memory. The relative error of exp(x) is 2^-22
@@ -51,4 +51,4 @@ struct FastFloat {
 template <class T, class... Others>
 using elementwise_math = std::conditional_t<sizeof(T) == 2 && ((sizeof(Others) == 2) && ...), FastFloat, opmath<T>>;
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

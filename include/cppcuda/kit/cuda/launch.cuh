@@ -7,7 +7,7 @@
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/stream.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // A grid without blocks launches nothing.
 template <class... Params>
@@ -26,4 +26,4 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& str
   if (error != cudaSuccess && stream.error.empty()) stream.error = cudaGetErrorString(error);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -5,7 +5,7 @@
 
 #include "cppcuda/kit/math/divide.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 struct LaunchShape {
   unsigned blocks;
@@ -23,4 +23,4 @@ inline LaunchShape grid_stride_launch(int64_t work, int64_t per_block = threads_
   return {static_cast<unsigned>(std::min(blocks, max_blocks)), threads_per_block};
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -10,7 +10,7 @@
 
 #include "cppcuda/kit/cuda/width.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
@@ -66,4 +66,4 @@ __device__ Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
   }
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

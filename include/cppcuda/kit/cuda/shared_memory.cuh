@@ -1,6 +1,6 @@
 #pragma once
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The block's dynamic shared memory, which has LaunchShape::shared_bytes. One array serves all types, because extern
 // arrays of different types in two instantiations of a template would clash.
@@ -10,4 +10,4 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

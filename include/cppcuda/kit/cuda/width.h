@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The number of values in a pack, which is an aligned 16-byte access.
 template <class T>
@@ -31,4 +31,4 @@ bool is_aligned16(const T* pointer, std::initializer_list<int64_t> strides) {
   return is_aligned(pointer, strides, 16);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -13,7 +13,7 @@
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 
@@ -153,4 +153,4 @@ void for_each_operator(Family<Definitions...>, F f, G g) {
    ...);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,7 +7,7 @@
 #include "cppcuda/kit/elementwise/dual.h"
 #include "cppcuda/kit/elementwise/family.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class TheOp, size_t N, class... Attributes>
 Tensor call_with(const Tensor& grad, const std::array<Tensor, N>& saved, const std::tuple<Attributes...>& attributes) {
@@ -126,4 +126,4 @@ void differentiate_elementwise(torch::Library& m, TheFamily family) {
       });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

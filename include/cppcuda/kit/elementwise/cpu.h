@@ -11,7 +11,7 @@
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "cppcuda/kit/kernels.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class Math>
 struct CpuLoop {
@@ -61,4 +61,4 @@ struct CpuLoop {
   }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -16,7 +16,7 @@
 #include "cppcuda/kit/elementwise/math.h"
 #include "cppcuda/kit/math/opmath.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // Attributes is Math, or empty if Math has no attributes: capturing an empty Math in lambdas costs registers.
@@ -113,4 +113,4 @@ void instantiate_elementwise(TheFamily family) {
   });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

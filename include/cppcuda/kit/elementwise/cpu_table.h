@@ -6,7 +6,7 @@
 #include "cppcuda/kit/elementwise/math.h"
 #include "cppcuda/kit/kernel_table.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class Math, class T>
 void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
@@ -21,4 +21,4 @@ bool add_elementwise_cpu(TheFamily family) {
   return true;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

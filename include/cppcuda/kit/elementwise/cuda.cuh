@@ -8,7 +8,7 @@
 #include "cppcuda/kit/elementwise/math.h"
 #include "cppcuda/kit/kernel_table.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class Math, class T>
 void elementwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
@@ -38,4 +38,4 @@ bool add_elementwise_cuda(TheFamily family) {
   return true;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

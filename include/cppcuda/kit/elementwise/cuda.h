@@ -9,7 +9,7 @@
 #include "cppcuda/kit/elementwise/params.h"
 #include "cppcuda/kit/kernels.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class Math>
 struct CudaLoop {
@@ -35,8 +35,8 @@ struct CudaLoop {
     config.set_check_mem_overlap(false).resize_outputs(false).add_output(out);
     (config.add_const_input(inputs), ...);
     const auto iterator = config.build();  // orders the dims by stride and merges them if possible
-    TORCH_CHECK(iterator.ndim() <= elementwise_max_dims,
-                "cppcuda: elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
+    TORCH_CHECK(iterator.ndim() <= elementwise_max_dims, library_name(),
+                ": elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
                 " dims that cannot be merged, got ", iterator.ndim());
     StridedParams<Math, T> p{.out = out.mutable_data_ptr<T>(),
                              .in = {inputs.template const_data_ptr<T>()...},
@@ -56,4 +56,4 @@ struct CudaLoop {
   }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

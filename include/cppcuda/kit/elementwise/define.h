@@ -12,7 +12,7 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/vmap.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // An elementwise operator accepts any number of leading dims, so a batch is never folded.
 template <class Kernels, class TheOp, class Ranks>
@@ -182,4 +182,4 @@ void define_elementwise(torch::Library& m, TheFamily family) {
       });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -16,7 +16,7 @@
 
 #include "cppcuda/kit/math/logistic.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 class Dual {
  public:
@@ -148,4 +148,4 @@ inline Dual logistic(Dual x) {
   return Logistic<Dual>(x).value;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

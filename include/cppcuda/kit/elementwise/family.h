@@ -19,7 +19,7 @@
 #include "cppcuda/kit/elementwise/math.h"
 #include "cppcuda/kit/op.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Equivalent to text.find(c), which gcc does not evaluate at compile time under UBSan.
 constexpr size_t find(std::string_view text, char c) {
@@ -134,29 +134,39 @@ void check_argument(size_t i, const Tensor& t) {
   if (!t.defined()) check_defined(op_name(TheOp::schema()), TheOp::schema().arguments()[i].name().c_str(), t);
 }
 
-// The public C++ functions of an operator with one tensor argument.
-template <class Definition>
-Tensor call(const Tensor& input) {
-  using TheOp = typename ElementwiseOps<Definition>::Forward;
-  check_argument<TheOp>(0, input);
-  return TheOp::call(input);
+template <class TheOp, class... Args>
+void check_arguments(const Args&... arguments) {
+  size_t i = 0;
+  auto check_next = [&]<class T>(const T& argument) {
+    if constexpr (std::is_same_v<T, Tensor>) check_argument<TheOp>(i, argument);
+    ++i;
+  };
+  (check_next(arguments), ...);
 }
 
-template <class Definition>
-Tensor& call_in_place(Tensor& self) {
+// The public C++ functions of an operator. The arguments are those of its schema: tensors, then numbers.
+template <class Definition, class... Args>
+Tensor call(const Args&... arguments) {
+  using TheOp = typename ElementwiseOps<Definition>::Forward;
+  check_arguments<TheOp>(arguments...);
+  return TheOp::call(arguments...);
+}
+
+template <class Definition, class... Args>
+Tensor& call_in_place(Tensor& self, const Args&... arguments) {
   using TheOp = typename ElementwiseOps<Definition>::InPlace;
-  check_argument<TheOp>(0, self);
-  TheOp::call(self);
+  check_arguments<TheOp>(self, arguments...);
+  TheOp::call(self, arguments...);
   return self;
 }
 
-template <class Definition>
-Tensor& call_out(Tensor& out, const Tensor& input) {
+template <class Definition, class... Args>
+Tensor& call_out(Tensor& out, const Args&... arguments) {
   using TheOp = typename ElementwiseOps<Definition>::Out;
-  check_argument<TheOp>(1, out);
-  check_argument<TheOp>(0, input);
-  TheOp::call(input, out);
+  check_argument<TheOp>(sizeof...(Args), out);
+  check_arguments<TheOp>(arguments...);
+  TheOp::call(arguments..., out);
   return out;
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -5,7 +5,7 @@
 #include "cppcuda/kit/elementwise/cuda.h"
 #include "cppcuda/kit/kernels.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Runs an elementwise function over tensors, on their device.
 template <class Math, class... Inputs>
@@ -32,4 +32,4 @@ void implement_elementwise(torch::Library& m, TheFamily family) {
       });
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -23,7 +23,7 @@
 
 #include "cppcuda/kit/math/host_device.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 enum class Saves { input, output };
 
@@ -116,4 +116,4 @@ constexpr void for_each_math(Family<Definitions...>, F f) {
    ...);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

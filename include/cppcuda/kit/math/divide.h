@@ -4,7 +4,7 @@
 
 #include "cppcuda/kit/math/host_device.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // a / divisor rounded up, and a rounded up to a multiple of divisor. a must not be negative.
 template <class T>
@@ -58,4 +58,4 @@ class Divisor {
   int shift_ = 0;
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -7,7 +7,7 @@
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/select.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // 1 / (1 + exp(-x)). For large -x, exp overflows to infinity, and the quotient is correctly 0.
 template <class A>
@@ -32,4 +32,4 @@ struct Logistic {
   CPPCUDA_HOST_DEVICE A slope() const { return value * complement; }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

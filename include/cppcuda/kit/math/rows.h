@@ -7,7 +7,7 @@
 #include "cppcuda/kit/math/divide.h"
 #include "cppcuda/kit/math/host_device.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The rows of [B, N, ...] are numbered 0 .. B * N - 1; per_batch is N, or B * N if all batches count as one.
 struct Rows {
@@ -26,4 +26,4 @@ struct RowStride {
   }
 };
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

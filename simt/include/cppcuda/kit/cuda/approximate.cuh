@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 inline float flush_subnormal(float x) { return std::abs(x) < std::numeric_limits<float>::min() ? 0 : x; }
 
@@ -14,4 +14,4 @@ inline float approximate_exp2(float x) { return flush_subnormal(std::exp2(flush_
 
 inline float approximate_reciprocal(float x) { return flush_subnormal(1 / flush_subnormal(x)); }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

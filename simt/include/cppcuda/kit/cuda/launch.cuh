@@ -6,7 +6,7 @@
 #include "cppcuda/kit/cuda/stream.h"
 #include "emulator.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, std::type_identity_t<Params>... params) {
@@ -19,4 +19,4 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, st
                params...);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -4,10 +4,10 @@
 
 #include "simt.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 inline void prefetch(const void* address, SimtLine line = SimtLine::current()) {
   simt::check_global("prefetch", address, 1, line);
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

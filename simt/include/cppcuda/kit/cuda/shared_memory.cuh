@@ -4,11 +4,11 @@
 
 #include "emulator.h"
 
-namespace cppcuda::kit {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class T>
 T* shared_memory() {
   return static_cast<T*>(simt::shared_memory());
 }
 
-}  // namespace cppcuda::kit
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

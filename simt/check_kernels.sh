@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when the emulator did not run every kernel: each __global__ function of the sources, in each of its instances.
 #
-#   check_kernels.sh <repository> <cppcuda_simt_tests> <files that its runs wrote to $CPPCUDA_SIMT_KERNELS>...
+#   check_kernels.sh <program> <folder with sources>... -- <files that its runs wrote to $CPPCUDA_SIMT_KERNELS>...
 set -euo pipefail
 
 fail() {
@@ -9,14 +9,23 @@ fail() {
   exit 1
 }
 
-sources=("$1/include/cppcuda/kit" "$1/src")
-# "kit::name" or "ops::<op>::name", of the sources and of the functions in the program.
+program=$1
+sources=()
+shift
+while [ "$1" != -- ]; do
+  sources+=("$1")
+  shift
+done
+shift
+launched=("$@")
+
+# "my_ops::name" of each kernel in the sources. The namespace is the first one that the file opens.
 declared=$(find "${sources[@]}" -name '*.cuh' -o -name '*.cu' | while read -r file; do
-  namespace=$(sed -E 's|.*/cppcuda/kit/.*|kit|; s|.*/ops/([^/]*)/.*|ops::\1|' <<< "$file")
+  namespace=$(sed -nE '/^namespace [a-z]/{s/^namespace ([a-z0-9_:]+)(::inline .*)? \{.*/\1/p;q}' "$file")
   { grep -ozP '__global__\s+void\s+(__launch_bounds__\(([^()]|\([^()]*\))*\)\s+)?\K\w+(?=\()' "$file" || true; } | tr '\0' '\n' |
     sed "s|^|$namespace::|"
 done | sort -u)
-[ -n "$declared" ] || fail "no kernel found in $1"
+[ -n "$declared" ] || fail "no kernel found in ${sources[*]}"
 [ "$(grep -rhow '__global__' --include='*.cuh' --include='*.cu' "${sources[@]}" | wc -l)" = "$(wc -l <<< "$declared")" ] ||
   fail "a __global__ function was not understood; found:" "$declared"
 other=$(grep -v '_kernel$' <<< "$declared" || true)
@@ -25,14 +34,16 @@ other=$(grep -v '_kernel$' <<< "$declared" || true)
 static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "${sources[@]}" | grep -v 'kit/cuda/shared_memory.cuh' || true)
 [ -z "$static" ] || fail "shared memory that is not taken from kit::shared_memory:" "$static"
 
-# "address name" of each instance.
-instances=$(nm -C --defined-only "$2" | grep -E '^[0-9a-f]+ [TtWw] (void )?cppcuda::[a-z0-9_:]+_kernel(<|\()' | grep -vE '\[clone|\{lambda' |
-  sed -E 's/^0*([0-9a-f]+) . /\1 /' | sort -u)
-launchable=$(sed -E 's/.* cppcuda::([a-z0-9_:]+_kernel)[<(].*/\1/' <<< "$instances" | sort -u)
+# "address name" of each instance, without the inline namespace of the kit's version and anonymous namespaces.
+instances=$(nm -C --defined-only "$program" | sed -E 's/kit::v[0-9_]+::/kit::/g; s/\(anonymous namespace\):://g' |
+  grep -E '^[0-9a-f]+ [TtWw] (void )?[a-z0-9_:]+_kernel(<|\()' | grep -vE '\[clone|\{lambda' |
+  sed -E 's/^0*([0-9a-f]+) . (void )?/\1 /' | sort -u)
+launchable=$(sed -E 's/^[0-9a-f]+ ([a-z0-9_:]+_kernel)[<(].*/\1/' <<< "$instances" | sort -u)
 missing=$(comm -23 <(echo "$launchable") <(echo "$declared"))
 [ -z "$missing" ] || fail "functions named as kernels that are none:" "$missing"
-missing=$(comm -13 <(echo "$launchable") <(echo "$declared"))
+# A library need not use every kernel of the kit.
+missing=$(comm -13 <(echo "$launchable") <(echo "$declared") | grep -v '^cppcuda::kit::' || true)
 [ -z "$missing" ] || fail "kernels that no launcher uses:" "$missing"
-missing=$(join -v 1 <(sort -k1,1 <<< "$instances") <(sort -u "${@:3}"))
+missing=$(join -v 1 <(sort -k1,1 <<< "$instances") <(sort -u "${launched[@]}"))
 [ -z "$missing" ] || fail "kernels that no test ran in the emulator:" "$missing"
-echo "$(wc -l <<< "$instances") instances of $(wc -l <<< "$declared") kernels ran"
+echo "$(wc -l <<< "$instances") instances of $(wc -l <<< "$launchable") kernels ran"

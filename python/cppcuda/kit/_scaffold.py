@@ -1,0 +1,242 @@
+"""Makes projects from the folder ``template``, which is a project itself: my_ops, with swish and row_norm."""
+
+from __future__ import annotations
+
+import datetime
+import keyword
+import re
+import tempfile
+from pathlib import Path
+
+_TEMPLATE = Path(__file__).parent / "template"
+_LICENSES = Path(__file__).parent / "licenses"
+LICENSES = ("MIT", "BSD-3-Clause", "Apache-2.0")
+_KINDS = {"elementwise": "swish", "rows": "row_norm"}
+# The files that list the operators.
+_FAMILY = "src/elementwise/family.h"
+_PACKAGE = "python/my_ops/__init__.py"
+
+# Namespaces of torch and of C++, and names of files beside those of the operators.
+_RESERVED_NAMESPACES = {
+    "aten",
+    "at",
+    "c10",
+    "caffe2",
+    "cppcuda",
+    "prim",
+    "prims",
+    "quantized",
+    "std",
+    "torch",
+    "python",
+}
+_RESERVED_OPERATORS = {"cpu", "cpu_kernel", "cuda", "export", "family", "kit", "ops", "register", "samples"}
+_CPP_KEYWORDS = set(
+    """alignas alignof and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
+    compl concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
+    int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+    register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
+    wchar_t while xor xor_eq""".split()
+)
+
+
+class KitError(Exception):
+    """A project or an operator cannot be made; nothing was written."""
+
+
+def _check_name(what: str, name: str, reserved: set[str]) -> None:
+    if not re.fullmatch(r"[a-z](_?[a-z0-9])*", name):
+        raise KitError(
+            f"the {what} must be lower-case letters, digits and single underscores, and begin with a letter, "
+            f"got {name!r}"
+        )
+    if name in reserved or name in _CPP_KEYWORDS or keyword.iskeyword(name):
+        raise KitError(f"{name!r} is a reserved name; choose another {what}")
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+class _Operator:
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind, self.name, self.template = kind, name, _KINDS[kind]
+
+    def rendered(self, text: str, namespace: str) -> str:
+        """Text of the template with the names of this operator and of the namespace."""
+        names = {
+            self.template: self.name,
+            _camel(self.template): _camel(self.name),
+            "my_ops": namespace,
+            "MY_OPS": namespace.upper(),
+        }
+        return re.sub("|".join(names), lambda found: names[found[0]], text)
+
+
+def _operator(elementwise: str | None, rows: str | None, namespace: str) -> _Operator:
+    if (elementwise is None) == (rows is None):
+        raise KitError("name one operator: elementwise or rows")
+    operator = _Operator("elementwise", elementwise) if elementwise is not None else _Operator("rows", rows or "")
+    _check_name("operator", operator.name, _RESERVED_OPERATORS | {namespace})
+    return operator
+
+
+def _template_files() -> list[str]:
+    paths = (p.relative_to(_TEMPLATE) for p in _TEMPLATE.rglob("*") if p.is_file())
+    return sorted(str(p) for p in paths if not {"__pycache__", ".ruff_cache"} & set(p.parts))
+
+
+def _operator_of(path: str) -> str | None:
+    """The operator of the template that a file belongs to."""
+    return next((kind for kind, name in _KINDS.items() if name in path), None)
+
+
+def _is_cuda(path: str) -> bool:
+    return "/cuda" in path
+
+
+def _without(text: str, template: str) -> str:
+    """The text without the lines about an operator, in the files that list the operators."""
+    return re.sub(rf"^.*\b{template}\b.*\n", "", text, flags=re.M)
+
+
+def _with_line(path: str, text: str, pattern: str, line: str) -> str:
+    """The text with a line among the sorted lines that match the pattern."""
+    lines = text.split("\n")
+    found = [i for i, other in enumerate(lines) if re.match(pattern, other)]
+    if not found:
+        raise KitError(f"{path} has no line like {line!r}; add the operator there by hand, or restore the line")
+    place = next((i for i in found if lines[i] > line), found[-1] + 1)
+    return "\n".join([*lines[:place], line, *lines[place:]])
+
+
+def _with_member(path: str, text: str, member: str) -> str:
+    """The family with one more operator."""
+    found = re.search(r"kit::Family<([^<>]*)>", text)
+    if not found:
+        raise KitError(f"{path} has no list kit::Family<...>; add the operator there by hand, or restore the list")
+    members = sorted({*re.split(r",\s*", found[1].strip()), member})
+    return text[: found.start(1)] + ", ".join(members) + text[found.end(1) :]
+
+
+def _operator_files(operator: _Operator, namespace: str, cuda: bool) -> dict[str, str]:
+    """The files of an operator: for an elementwise one, also those of the family."""
+    family = "src/elementwise/" if operator.kind == "elementwise" else None
+    paths = [p for p in _template_files() if _operator_of(p) == operator.kind or (family and p.startswith(family))]
+    return {
+        operator.rendered(p, namespace): operator.rendered((_TEMPLATE / p).read_text(), namespace)
+        for p in paths
+        if cuda or not _is_cuda(p)
+    }
+
+
+def new(
+    path: str | Path,
+    namespace: str,
+    elementwise: str | None = None,
+    rows: str | None = None,
+    cuda: bool = True,
+    license: str = "MIT",
+    author: str | None = None,
+) -> list[Path]:
+    """Writes a project with one operator to a new folder.
+
+    Args:
+        path: the folder, which must not exist.
+        namespace: the operators are ``torch.ops.<namespace>.*``; the Python package has this name too.
+        elementwise: the name of an elementwise operator, which is made from one formula.
+        rows: the name of an operator that reduces rows, with kernels and derivatives of its own. Name one of the two.
+        cuda: with CUDA kernels, and tests of them that need no GPU.
+        license: one of :data:`LICENSES`.
+        author: the copyright holder.
+
+    Returns:
+        The files.
+
+    Raises:
+        KitError: The folder exists, or a name is bad or reserved. Nothing was written.
+    """
+    folder = Path(path)
+    if folder.exists() or folder.is_symlink():
+        raise KitError(f"{folder} exists")
+    if not folder.absolute().parent.is_dir():
+        raise KitError(f"{folder.absolute().parent} is no folder")
+    _check_name("namespace", namespace, _RESERVED_NAMESPACES)
+    operator = _operator(elementwise, rows, namespace)
+    if license not in LICENSES:
+        raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")
+    files = _operator_files(operator, namespace, cuda)
+    (other,) = set(_KINDS.values()) - {operator.template}
+    for shared in (p for p in _template_files() if _operator_of(p) is None and not p.startswith("src/")):
+        text = (_TEMPLATE / shared).read_text()
+        if shared == _PACKAGE:
+            text = _without(text, other)
+        files[operator.rendered(shared, namespace)] = operator.rendered(text, namespace).replace(
+            "LICENSE_NAME", license
+        )
+    holder = author or f"the authors of {namespace}"
+    text = (_LICENSES / license).read_text()
+    files["LICENSE"] = text.replace("<year>", str(datetime.date.today().year)).replace("<author>", holder)
+    return _write_new(folder, files)
+
+
+def _write_new(folder: Path, files: dict[str, str]) -> list[Path]:
+    """Writes a folder that is complete as soon as it exists."""
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}-") as temporary:
+        whole = Path(temporary) / folder.name
+        for name, text in files.items():
+            file = whole / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            if text.startswith("#!"):
+                file.chmod(0o755)
+        whole.rename(folder)
+    return [folder / name for name in sorted(files)]
+
+
+def add(path: str | Path, elementwise: str | None = None, rows: str | None = None) -> list[Path]:
+    """Adds an operator to a project that :func:`new` made. It has CUDA kernels if the others have.
+
+    Args:
+        path: the project's folder.
+        elementwise: the name of an elementwise operator.
+        rows: the name of an operator that reduces rows. Name one of the two.
+
+    Returns:
+        The files that were written or changed.
+
+    Raises:
+        KitError: There is no such project, the operator exists, or a name is bad or reserved. Nothing was written.
+    """
+    folder = Path(path)
+    lists = folder / "CMakeLists.txt"
+    found = re.search(r"cppcuda_add_operators\(\w+ NAMESPACE (\w+)", lists.read_text()) if lists.is_file() else None
+    if not found:
+        raise KitError(f"{folder} has no CMakeLists.txt with cppcuda_add_operators(... NAMESPACE ...)")
+    namespace = found[1]
+    operator = _operator(elementwise, rows, namespace)
+    cuda = any((folder / "src").rglob("*.cu"))
+    files = _operator_files(operator, namespace, cuda)
+    if operator.kind == "elementwise" and (folder / _FAMILY).is_file():
+        own = {n: t for n, t in files.items() if not n.startswith("src/elementwise/") or operator.name in Path(n).stem}
+        text = (folder / _FAMILY).read_text()
+        line = f'#include "elementwise/{operator.name}.h"'
+        text = _with_line(_FAMILY, text, '#include "elementwise/', line)
+        files = {**own, _FAMILY: _with_member(_FAMILY, text, _camel(operator.name))}
+    package = operator.rendered(_PACKAGE, namespace)
+    if not (folder / package).is_file():
+        raise KitError(f"{folder / package} is missing")
+    existing = [name for name in files if name != _FAMILY and (folder / name).exists()]
+    if existing:
+        raise KitError(f"{folder / existing[0]} exists: is there an operator {operator.name} already?")
+    text = (folder / package).read_text()
+    line = f"from {namespace}.{operator.name} import {operator.name}  # noqa: E402"
+    text = _with_line(package, text, rf"from {namespace}\.\w+ import ", line)
+    files[package] = _with_line(package, text, r'    "\w+",$', f'    "{operator.name}",')
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return [folder / name for name in sorted(files)]

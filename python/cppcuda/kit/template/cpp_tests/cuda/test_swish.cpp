@@ -1,0 +1,35 @@
+// Runs the CUDA kernels of swish in the emulator and compares them with the CPU kernels. Change: the arguments.
+#include "elementwise/swish.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <my_ops/swish.h>
+
+#include "cppcuda/kit/elementwise/family.h"
+
+namespace {
+
+void expect_close(const at::Tensor& cuda, const at::Tensor& cpu) {
+  const double tolerance = cpu.element_size() == 2 ? 2e-2 : cpu.element_size() == 4 ? 1e-5 : 1e-12;
+  EXPECT_TRUE(at::allclose(cuda.cpu().to(at::kDouble), cpu.to(at::kDouble), tolerance, tolerance)) << cpu.dtype();
+}
+
+// These three kinds of memory have kernels of their own.
+at::Tensor aligned(const at::Tensor& t) { return t; }
+at::Tensor unaligned(const at::Tensor& t) { return t.flatten().slice(0, 1); }
+at::Tensor strided(const at::Tensor& t) { return t.slice(1, 0, t.size(1), 2); }
+
+TEST(EmulatedSwish, EqualsTheCpu) {
+  using Backward = cppcuda::kit::ElementwiseOps<my_ops::Swish>::Backward<0>;
+  const at::NoGradGuard no_grad;
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = at::randn({33, 70}, at::kDouble).to(dtype), grad = at::randn({33, 70}, at::kDouble).to(dtype);
+    const at::Tensor cuda_x = x.to(at::kCUDA), cuda_grad = grad.to(at::kCUDA);
+    for (const auto view : {aligned, unaligned, strided}) {
+      expect_close(my_ops::swish(view(cuda_x), 1.5), my_ops::swish(view(x), 1.5));
+      expect_close(Backward::call(view(cuda_grad), view(cuda_x), 1.5), Backward::call(view(grad), view(x), 1.5));
+    }
+  }
+}
+
+}  // namespace

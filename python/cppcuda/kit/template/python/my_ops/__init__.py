@@ -1,0 +1,19 @@
+"""PyTorch operators. Change: this docstring; `python -m cppcuda.kit add` adds the operators."""
+
+from pathlib import Path
+
+from cppcuda import load_library
+
+from my_ops import _build
+
+load_library(Path(__file__).parent / "lib" / "libmy_ops.so", name="my_ops", torch_version=_build.TORCH_VERSION)
+
+# The operators are defined now.
+from my_ops.row_norm import row_norm  # noqa: E402
+from my_ops.swish import swish  # noqa: E402
+
+__version__ = _build.VERSION
+__all__ = [
+    "row_norm",
+    "swish",
+]

@@ -1,0 +1,9 @@
+// The table of the CPU kernels. Change: nothing.
+#include "cppcuda/kit/elementwise/cpu_table.h"
+#include "elementwise/family.h"
+
+namespace my_ops {
+
+[[maybe_unused]] static const bool added = kit::add_elementwise_cpu(Family());
+
+}  // namespace my_ops

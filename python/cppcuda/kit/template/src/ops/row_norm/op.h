@@ -1,0 +1,26 @@
+// The declarations of row_norm, from which schemas, checks of arguments, Meta, vmap and DTensor follow. Change: the
+// arguments and outputs, each tensor with its sizes, and the dims that are independent of each other.
+#pragma once
+
+#include "cppcuda/kit/op.h"
+
+namespace my_ops::ops::row_norm {
+
+namespace kit = cppcuda::kit;
+using at::Tensor;
+
+using Forward =
+    kit::Op<"my_ops::row_norm(Tensor input[B?, N, F], float eps) -> Tensor[B?, N, F]", kit::Independent<"N">>;
+
+// Also returns the statistic that backward reads: rstd = 1 / sqrt(mean(input^2) + eps).
+using ForwardWithRstd =
+    kit::Op<"my_ops::_row_norm(Tensor input[B?, N, F], float eps) -> (Tensor output[B?, N, F], Tensor rstd[B?, N])",
+            kit::Independent<"N">>;
+
+// rstd is an argument like any other, with a gradient. It may be float32 while the others have 16 bits.
+using Backward = kit::Op<
+    "my_ops::_row_norm_backward(Tensor grad[B?, N, F], Tensor input[B?, N, F], Tensor rstd[B?, N]) "
+    "-> Tensor grad(input)",
+    kit::MayBeWider<"rstd">, kit::Independent<"N">>;
+
+}  // namespace my_ops::ops::row_norm
