@@ -96,7 +96,7 @@ def unchanged(folder: Path, call: Callable[[], object], message: str) -> None:
     with pytest.raises(KitError, match=message):
         call()
     assert texts(folder) == before
-    assert not [p for p in folder.parent.iterdir() if p.name.startswith(".")]
+    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
 
 
 def test_errors_of_new(tmp_path: Path) -> None:

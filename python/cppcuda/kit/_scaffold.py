@@ -43,7 +43,7 @@ _CPP_KEYWORDS = set(
 
 
 class KitError(Exception):
-    """A project or an operator cannot be made; nothing was written."""
+    """A project, an operator or a build cannot be made. The message says why."""
 
 
 def _check_name(what: str, name: str, reserved: set[str]) -> None:
@@ -54,6 +54,10 @@ def _check_name(what: str, name: str, reserved: set[str]) -> None:
         )
     if name in reserved or name in _CPP_KEYWORDS or keyword.iskeyword(name):
         raise KitError(f"{name!r} is a reserved name; choose another {what}")
+
+
+def check_namespace(name: str) -> None:
+    _check_name("namespace", name, _RESERVED_NAMESPACES)
 
 
 def _camel(name: str) -> str:
@@ -132,6 +136,15 @@ def _operator_files(operator: _Operator, namespace: str, cuda: bool) -> dict[str
     }
 
 
+def elementwise_files(namespace: str) -> dict[str, str]:
+    """The files of ``src`` that make the operators of an elementwise family, without the family."""
+    made = {}
+    for path in _template_files():
+        if path.startswith("src/elementwise/") and path != _FAMILY and _operator_of(path) is None:
+            made[path.removeprefix("src/")] = (_TEMPLATE / path).read_text().replace("my_ops", namespace)
+    return made
+
+
 def new(
     path: str | Path,
     namespace: str,
@@ -163,7 +176,7 @@ def new(
         raise KitError(f"{folder} exists")
     if not folder.absolute().parent.is_dir():
         raise KitError(f"{folder.absolute().parent} is no folder")
-    _check_name("namespace", namespace, _RESERVED_NAMESPACES)
+    check_namespace(namespace)
     operator = _operator(elementwise, rows, namespace)
     if license not in LICENSES:
         raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")

@@ -1,0 +1,55 @@
+"""cppcuda.kit.load builds operators from single files. scripts/test_kit runs this in an empty folder."""
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from cppcuda.kit import KitError, load
+
+ROOT = Path(__file__).parent
+HEADER = (ROOT / "second_library/elementwise/swish.h").read_text().replace("second", "notebook")
+# row_sum of the tests' second library is one file, which includes a header.
+OPERATOR, INCLUDED = (
+    (ROOT / "second_library" / file).read_text().replace("second", "notebook") for file in ("row_sum.cpp", "map.h")
+)
+SOURCES = ["swish.h", "row_sum.cpp", "map.h"]
+
+
+def output_of_load(*arguments: object) -> str:
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        load(*arguments)  # type: ignore[arg-type]
+    return printed.getvalue()
+
+
+def main() -> None:
+    Path("swish.h").write_text(HEADER)
+    Path("row_sum.cpp").write_text(OPERATOR)
+    Path("map.h").write_text(INCLUDED)
+    ops = load("notebook", SOURCES)
+    x = torch.randn(3, 5, dtype=torch.float64)
+    torch.testing.assert_close(ops.swish(x, 1.5), x * torch.sigmoid(1.5 * x))
+    torch.testing.assert_close(ops.row_sum(x), x.sum(-1))
+    hessian = torch.func.hessian(lambda v: ops.swish(v, 1.5).sum())(x[0])
+    torch.testing.assert_close(hessian, torch.func.hessian(lambda v: (v * torch.sigmoid(1.5 * v)).sum())(x[0]))
+
+    assert output_of_load("notebook", SOURCES) == "", "the second call builds again"
+    program = f"from cppcuda.kit import load; print(load('notebook', {SOURCES}).swish)"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "building" not in other.stderr and "notebook.swish" in other.stdout, other.stderr
+
+    Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
+    for _ in range(2):  # a build that failed is not kept
+        try:
+            load("broken", "broken.cpp")
+        except KitError as error:
+            assert "missing_name" in str(error) and "log.txt" in str(error), error
+        else:
+            raise AssertionError("no error")
+    print("kit_load: passed")
+
+
+if __name__ == "__main__":
+    main()
