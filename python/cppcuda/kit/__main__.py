@@ -34,6 +34,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(*files, sep="\n")
+    print(f"Build and test them with {given['path']}/scripts/test")
     return 0
 
 
