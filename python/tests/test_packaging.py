@@ -1,10 +1,7 @@
-"""The wheel that ``pip install .`` makes."""
+"""The wheel that ``pip install .`` makes. CPPCUDA_WHEEL is its path."""
 
 import os
-import subprocess
-import sys
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import cppcuda
@@ -14,27 +11,16 @@ from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[2]
 
+WHEEL = Path(os.environ.get("CPPCUDA_WHEEL", "/"))
+
 pytestmark = [
     pytest.mark.any_torch,
-    pytest.mark.skipif(
-        any(find_spec(m) is None for m in ("pip", "scikit_build_core")), reason="pip or scikit-build-core is missing"
-    ),
+    pytest.mark.skipif("CPPCUDA_WHEEL" not in os.environ, reason="scripts/test_kit builds the wheel and runs this"),
 ]
 
 
-def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
-    """Builds for CPU only and several files at once, to save time; the wheel has the same contents."""
-    tools = Path(sys.executable).parent
-    wheel_command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-q"]
-    quickly = {"CPPCUDA_WITH_CUDA": "OFF", "CMAKE_UNITY_BUILD": "ON"}
-    settings = [f"-Cbuild-dir={tmp_path / 'build'}", *(f"-Ccmake.define.{k}={v}" for k, v in quickly.items())]
-    subprocess.run(
-        [*wheel_command, "-w", str(tmp_path), *settings],
-        check=True,
-        env={**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
-    )
-    (wheel,) = tmp_path.glob("cppcuda-*.whl")
-    archive = zipfile.ZipFile(wheel)
+def test_contents() -> None:
+    archive = zipfile.ZipFile(WHEEL)
     names = set(archive.namelist())
     assert {
         "cppcuda/__init__.py",
@@ -64,30 +50,10 @@ def test_wheel_installs_and_works_elsewhere(tmp_path: Path) -> None:
     assert not [n for n in names if "_cache" in n or "__pycache__" in n]
     for name in (n for n in names if n.endswith(".so")):
         library = archive.read(name)
-        for folder in (ROOT, tmp_path, Path(torch.__file__).parent):
+        for folder in (ROOT, WHEEL.parent, Path(torch.__file__).parent):
             assert f"{folder}/".encode() not in library, f"{name} names {folder}"
     (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
     described = Metadata.from_email(archive.read(metadata), validate=True)
     assert str(described.version) == cppcuda.__version__
     assert described.license_expression == "MIT" and described.keywords and described.description
     assert "Programming Language :: C++" in (described.classifiers or [])
-
-    site = tmp_path / "site"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", str(wheel), "--no-deps", "--target", str(site), "-q"], check=True
-    )
-    code = (
-        "import torch, cppcuda; print(cppcuda.library_path());"
-        "print(cppcuda.functional.trilinear(torch.ones(2, 8, 3), torch.zeros(2, 3)).sum().item())"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-    )
-    path, value = run.stdout.split()
-    assert Path(path) == site / "cppcuda/lib/libcppcuda.so"
-    assert float(value) == 6.0
