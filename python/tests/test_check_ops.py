@@ -1,4 +1,4 @@
-"""scripts/check_ops: says in plain words which parts of an operator are missing. scripts/test runs it for cppcuda's own."""
+"""scripts/check_ops says in plain words which parts of an operator are missing. scripts/test runs it for cppcuda."""
 
 import os
 import subprocess
