@@ -21,7 +21,7 @@ def derivatives(f: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, ...]:
     (grad,) = torch.autograd.grad(out.sum(), leaf, create_graph=True)
     (second,) = torch.autograd.grad(grad.square().sum(), leaf)
     _, tangent = torch.func.jvp(f, (x,), (torch.ones_like(x),))
-    per_row = torch.vmap(torch.func.grad(lambda row: f(row).sum()))(x)
+    per_row = torch.vmap(torch.func.grad(lambda row: f(row[None]).sum()))(x)
     return out.detach(), grad.detach(), second, tangent, per_row
 
 
