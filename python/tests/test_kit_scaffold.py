@@ -48,14 +48,14 @@ def test_files_say_first_what_to_change(tmp_path: Path, kind: str) -> None:
 
 def test_add_lists_operators_in_order(tmp_path: Path) -> None:
     project = make(tmp_path / "p", elementwise="middle")
-    for name in ("zeta", "alpha"):
+    for name in ("zeta", "alpha", "c"):  # "c" is a part of the names of files beside those of the operators
         add(project, elementwise=name)
     add(project, rows="norm")
     family = (project / "src/elementwise/family.h").read_text()
-    assert "Family<Alpha, Middle, Zeta>" in family
-    assert re.findall(r'"elementwise/(\w+)\.h"', family) == ["alpha", "middle", "zeta"]
+    assert "Family<Alpha, C, Middle, Zeta>" in family
+    assert re.findall(r'"elementwise/(\w+)\.h"', family) == ["alpha", "c", "middle", "zeta"]
     package = (project / "python/fast_ops/__init__.py").read_text()
-    names = ["alpha", "middle", "norm", "zeta"]
+    names = ["alpha", "c", "middle", "norm", "zeta"]
     assert re.findall(r"^from fast_ops\.(\w+) import \1  # noqa: E402$", package, re.M) == names
     (exported,) = (
         ast.literal_eval(node.value)

@@ -125,9 +125,9 @@ def _with_member(path: str, text: str, member: str) -> str:
     return text[: found.start(1)] + ", ".join(members) + text[found.end(1) :]
 
 
-def _operator_files(operator: _Operator, namespace: str, cuda: bool) -> dict[str, str]:
-    """The files of an operator: for an elementwise one, also those of the family."""
-    family = "src/elementwise/" if operator.kind == "elementwise" else None
+def _operator_files(operator: _Operator, namespace: str, cuda: bool, with_family: bool) -> dict[str, str]:
+    """The files of an operator and, if requested, those of the family of elementwise operators."""
+    family = "src/elementwise/" if with_family else None
     paths = [p for p in _template_files() if _operator_of(p) == operator.kind or (family and p.startswith(family))]
     return {
         operator.rendered(p, namespace): operator.rendered((_TEMPLATE / p).read_text(), namespace)
@@ -180,7 +180,7 @@ def new(
     operator = _operator(elementwise, rows, namespace)
     if license not in LICENSES:
         raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")
-    files = _operator_files(operator, namespace, cuda)
+    files = _operator_files(operator, namespace, cuda, with_family=operator.kind == "elementwise")
     (other,) = set(_KINDS.values()) - {operator.template}
     for shared in (p for p in _template_files() if _operator_of(p) is None and not p.startswith("src/")):
         text = (_TEMPLATE / shared).read_text()
@@ -231,13 +231,13 @@ def add(path: str | Path, elementwise: str | None = None, rows: str | None = Non
     namespace = found[1]
     operator = _operator(elementwise, rows, namespace)
     cuda = any((folder / "src").rglob("*.cu"))
-    files = _operator_files(operator, namespace, cuda)
-    if operator.kind == "elementwise" and (folder / _FAMILY).is_file():
-        own = {n: t for n, t in files.items() if not n.startswith("src/elementwise/") or operator.name in Path(n).stem}
+    elementwise_operator, has_family = operator.kind == "elementwise", (folder / _FAMILY).is_file()
+    files = _operator_files(operator, namespace, cuda, with_family=elementwise_operator and not has_family)
+    if elementwise_operator and has_family:
         text = (folder / _FAMILY).read_text()
         line = f'#include "elementwise/{operator.name}.h"'
         text = _with_line(_FAMILY, text, '#include "elementwise/', line)
-        files = {**own, _FAMILY: _with_member(_FAMILY, text, _camel(operator.name))}
+        files[_FAMILY] = _with_member(_FAMILY, text, _camel(operator.name))
     package = operator.rendered(_PACKAGE, namespace)
     if not (folder / package).is_file():
         raise KitError(f"{folder / package} is missing")
