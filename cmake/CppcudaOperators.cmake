@@ -22,9 +22,9 @@
 #   <name>_cpu_launches, <name>_kernels_<isa>,
 #   <name>_cuda_kernels, <name>_kernel_table               for <name>_kernels
 #
-# The target <name> has properties for such tests: CPPCUDA_CPU_OBJECTS lists the objects of the CPU kernels and their launches,
-# CPPCUDA_CUDA_SOURCES the CUDA files, also without CUDA. Everything is compiled with the flags of the target cppcuda_flags; a project can add
-# its own flags there.
+# The target <name> has properties for such tests: CPPCUDA_CPU_OBJECTS lists the objects of the CPU kernels and their
+# launches, CPPCUDA_CUDA_SOURCES the CUDA files (also without CUDA), and CPPCUDA_SOURCES is the folder. Everything is
+# compiled with the flags of the target cppcuda_flags; a project can add its own flags there.
 #
 # With INSTALL, the libraries are installed into lib and the headers into include, and the component "python" is the file
 # _build.py, which tells a Python package in the same prefix what the library was built with. With EXPORT the libraries
