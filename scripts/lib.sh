@@ -208,7 +208,7 @@ setup_cuobjdump() {
 }
 
 # Returns whether the build in BUILD_DIR has CUDA kernels.
-has_cuda() { grep -qs '^CUDA: .* = "[0-9]' "$BUILD_DIR/_build.py"; }
+has_cuda() { grep -qs '^CUDA: .* = "[0-9]' "$BUILD_DIR/cppcuda_generated/_build.py"; }
 
 # Installs GoogleTest, if possible; otherwise CMake downloads it.
 setup_gtest() {

@@ -87,8 +87,8 @@ def test_which_cuda_kernels(
     smi.write_text("#!/bin/sh\n" + (f"printf '%s\\n' {gpus}\n" if gpus else "echo 'No devices were found'; exit 6\n"))
     smi.chmod(0o755)
     build = tmp_path / "build/test"
-    build.mkdir(parents=True)
-    (build / "_build.py").write_text(f'CUDA: str | None = "{built}" or None\n')
+    (build / "cppcuda_generated").mkdir(parents=True)
+    (build / "cppcuda_generated/_build.py").write_text(f'CUDA: str | None = "{built}" or None\n')
     code = f"choose_cuda {arguments}; echo ${{CPPCUDA_WITH_CUDA:-AUTO}}/${{TORCH_CUDA_ARCH_LIST:-}}"
     process = start(code, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", **variables)
     printed = process.communicate()[0].splitlines()
