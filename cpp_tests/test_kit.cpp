@@ -1,6 +1,7 @@
 #include <cppcuda/cppcuda.h>
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/check.h"
+#include "cppcuda/kit/cuda/driver_error.h"
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/width.h"
 #include "cppcuda/kit/define.h"
@@ -415,6 +416,13 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
       }
     }
   }
+}
+
+TEST(DriverError, NamesBothVersions) {
+  EXPECT_EQ(kit::driver_error(12080, 13000),
+            "the CUDA driver supports CUDA 12.8, but the kernels were compiled with CUDA 13.0, and need a driver for "
+            "CUDA 13. Update the driver, or build the library with an older nvcc.");
+  EXPECT_EQ(kit::driver_error(0, 13020).find("no CUDA driver is installed, but "), 0);
 }
 
 TEST(Library, KnowsTheVersionOfTorch) { EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION); }

@@ -2,12 +2,22 @@
 
 // All kernels are launched here.
 
+#include <string>
 #include <type_traits>
 
+#include "cppcuda/kit/cuda/driver_error.h"
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/stream.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+
+inline std::string error_text(cudaError_t error) {
+  if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  return driver_error(driver, runtime);
+}
 
 // A grid without blocks launches nothing.
 template <class... Params>
@@ -23,7 +33,7 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& str
     error = cudaGetLastError();
     if (previous != stream.device) cudaSetDevice(previous);
   }
-  if (error != cudaSuccess && stream.error.empty()) stream.error = cudaGetErrorString(error);
+  if (error != cudaSuccess && stream.error.empty()) stream.error = error_text(error);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
