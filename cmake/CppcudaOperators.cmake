@@ -1,6 +1,7 @@
 # cppcuda_add_operators: makes a library of operators from a folder of sources.
 #
-#   cppcuda_add_operators(<name> [NAMESPACE <namespace>] [SOURCES <folder>] [HEADERS <folder>] [INSTALL] [EXPORT <set>])
+#   cppcuda_add_operators(<name> [NAMESPACE <namespace>] [SOURCES <folder>] [HEADERS <folder>] [KERNELS <file>]
+#                         [INSTALL])
 #
 # The operators are torch.ops.<namespace>.*; by default, the namespace is the name. Error messages, and the environment
 # variables <NAME>_HUGE_PAGES and <NAME>_STREAM_BYTES, carry the name. The folder SOURCES (default: src) may have these files:
@@ -15,6 +16,10 @@
 #   <name>            the part that uses torch; it needs libc10, libtorch_cpu and <name>_kernels
 #   <name>_kernels    all kernels; it does not need torch, and exports the function <name>_kernels_v1
 #
+# The first one works only with the torch minor version that it is built with, the second one with all of them. With KERNELS
+# (or <NAME>_PREBUILT_KERNELS), the file of a <name>_kernels library that was built from the same sources, only <name> is
+# made.
+#
 # and the object libraries that they are linked from, so that tests can link some of them with other kernels:
 #
 #   <name>_ops, <name>_kernel_calls, <name>_namespace,
@@ -26,13 +31,18 @@
 # launches, CPPCUDA_CUDA_SOURCES the CUDA files (also without CUDA), and CPPCUDA_SOURCES is the folder. Everything is
 # compiled with the flags of the target cppcuda_flags; a project can add its own flags there.
 #
-# With INSTALL, the libraries are installed into lib and the headers into include, and the component "python" is the file
-# _build.py, which tells a Python package in the same prefix what the library was built with. With EXPORT the libraries
-# are targets of that export set, too.
+# INSTALL installs
+#
+#   lib/lib<name>_kernels.so, lib/torch-<minor>/lib<name>.so    the libraries; a prefix can have those for several torches
+#   lib/cmake/<name>                                            find_package(<name>) defines the target <name>::<name>
+#   include                                                     the headers
+#   share/<name>                                                the sources, and a project that builds <name> with KERNELS
+#   _build.py (component "python")                              what the kernels were built with, for a Python package
 #
 # In:  the results of CppcudaTorch.cmake and CppcudaCuda.cmake; CPPCUDA_KIT_VERSION ("0.1.0"), the version of the kit
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
+include(CMakePackageConfigHelpers)
 # In a source tree this file is <root>/cmake, in an installation <prefix>/lib/cmake/cppcuda.
 if(EXISTS "${CMAKE_CURRENT_LIST_DIR}/../src/kit")
   cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH CPPCUDA_KIT_ROOT)
@@ -113,8 +123,10 @@ endfunction()
 
 # Generates the hash of the headers that both libraries include. It changes if a kernel's parameter struct changes.
 function(_cppcuda_add_kernel_headers name sources generated)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/*.h" "${sources}/elementwise/*.h"
-       "${sources}/ops/*/*.h")
+  # The order must not depend on where the folders are, because the kernels may be those of another build.
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/*.h")
+  file(GLOB_RECURSE own_headers CONFIGURE_DEPENDS "${sources}/elementwise/*.h" "${sources}/ops/*/*.h")
+  list(APPEND headers ${own_headers})
   set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/HashHeaders.cmake")
   add_custom_command(
     OUTPUT "${generated}/kernel_headers.h"
@@ -143,8 +155,40 @@ function(_cppcuda_add_kit)
                             "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/define.h")
 endfunction()
 
+# Adds <name>_kernels. It uses variables of cppcuda_add_operators, and sets has_cuda, cuda_files and cpu_objects there.
+macro(_cppcuda_add_kernels)
+  # The CUDA files take longest. They come first, because ninja starts with what is defined first.
+  file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
+  set(has_cuda OFF)
+  if(CPPCUDA_CUDA AND cuda_files)
+    set(has_cuda ON)
+    _cppcuda_add_kernel_objects(${name}_cuda_kernels ${cuda_files})
+  endif()
+  cppcuda_add_kernel_table(${name}_kernel_table ${name} ${has_cuda})
+  add_library(${name}_kernels SHARED $<TARGET_OBJECTS:${name}_kernel_table>)
+  file(GLOB cpu_files CONFIGURE_DEPENDS "${sources}/ops/*/cpu/launch.cpp" "${sources}/elementwise/cpu.cpp")
+  file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/ops/*/cpu/kernel.cpp" "${sources}/elementwise/cpu_kernel.cpp")
+  if(cpu_files)
+    _cppcuda_add_kernel_objects(${name}_cpu_launches ${cpu_files})
+    list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
+  endif()
+  if(cpu_kernels)
+    foreach(isa IN LISTS CPPCUDA_ISAS)
+      _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
+      list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_kernels_${isa}>)
+    endforeach()
+  endif()
+  target_sources(${name}_kernels PRIVATE ${cpu_objects})
+  target_link_libraries(${name}_kernels PRIVATE cppcuda_flags)
+  target_link_options(${name}_kernels PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed" "LINKER:--exclude-libs,ALL")
+  if(has_cuda)
+    target_link_libraries(${name}_kernels PRIVATE ${name}_cuda_kernels "${CPPCUDA_CUDART_STATIC}" Threads::Threads
+                                                  ${CMAKE_DL_LIBS} rt)
+  endif()
+endmacro()
+
 function(cppcuda_add_operators name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "NAMESPACE;SOURCES;HEADERS;EXPORT" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "NAMESPACE;SOURCES;HEADERS;KERNELS" "")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "cppcuda_add_operators(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -169,34 +213,22 @@ function(cppcuda_add_operators name)
   set(generated "${CMAKE_CURRENT_BINARY_DIR}/${name}_generated")
   _cppcuda_add_kernel_headers(${name} "${sources}" "${generated}")
 
-  # ---- <name>_kernels. The CUDA files take longest. They come first, because ninja starts with what is defined first.
-  file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
-  set(has_cuda OFF)
-  if(CPPCUDA_CUDA AND cuda_files)
-    set(has_cuda ON)
-    _cppcuda_add_kernel_objects(${name}_cuda_kernels ${cuda_files})
+  string(MAKE_C_IDENTIFIER "${name}_PREBUILT_KERNELS" option)
+  string(TOUPPER "${option}" option)
+  if(${option})
+    set(arg_KERNELS "${${option}}")
   endif()
-  cppcuda_add_kernel_table(${name}_kernel_table ${name} ${has_cuda})
-  add_library(${name}_kernels SHARED $<TARGET_OBJECTS:${name}_kernel_table>)
   set(cpu_objects "")
-  file(GLOB cpu_files CONFIGURE_DEPENDS "${sources}/ops/*/cpu/launch.cpp" "${sources}/elementwise/cpu.cpp")
-  file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/ops/*/cpu/kernel.cpp" "${sources}/elementwise/cpu_kernel.cpp")
-  if(cpu_files)
-    _cppcuda_add_kernel_objects(${name}_cpu_launches ${cpu_files})
-    list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
-  endif()
-  if(cpu_kernels)
-    foreach(isa IN LISTS CPPCUDA_ISAS)
-      _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
-      list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_kernels_${isa}>)
-    endforeach()
-  endif()
-  target_sources(${name}_kernels PRIVATE ${cpu_objects})
-  target_link_libraries(${name}_kernels PRIVATE cppcuda_flags)
-  target_link_options(${name}_kernels PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed" "LINKER:--exclude-libs,ALL")
-  if(has_cuda)
-    target_link_libraries(${name}_kernels PRIVATE ${name}_cuda_kernels "${CPPCUDA_CUDART_STATIC}" Threads::Threads
-                                                  ${CMAKE_DL_LIBS} rt)
+  set(cuda_files "")
+  if(arg_KERNELS)
+    cmake_path(ABSOLUTE_PATH arg_KERNELS NORMALIZE)
+    if(NOT EXISTS "${arg_KERNELS}")
+      message(FATAL_ERROR "cppcuda_add_operators(${name}): there is no ${arg_KERNELS}")
+    endif()
+    add_library(${name}_kernels SHARED IMPORTED)
+    set_target_properties(${name}_kernels PROPERTIES IMPORTED_LOCATION "${arg_KERNELS}")
+  else()
+    _cppcuda_add_kernels()
   endif()
 
   # ---- <name>
@@ -231,30 +263,45 @@ function(cppcuda_add_operators name)
   # A program may need the operators but reference no symbol of the library; without this the linker would drop it.
   target_link_options(${name} INTERFACE "LINKER:--no-as-needed")
   # In site-packages torch is found beside the package; elsewhere, where it was at build time.
-  set(rpath "$ORIGIN" "$ORIGIN/../../torch/lib")
+  set(rpath "$ORIGIN/.." "$ORIGIN/../../../torch/lib")
   if(NOT SKBUILD)
     list(APPEND rpath "${CPPCUDA_TORCH_DIR}/lib")
   endif()
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}" CPPCUDA_CPU_OBJECTS "${cpu_objects}"
                                            CPPCUDA_CUDA_SOURCES "${cuda_files}" CPPCUDA_SOURCES "${sources}")
 
-  if(arg_INSTALL OR arg_EXPORT)
-    set(export "")
-    if(arg_EXPORT)
-      set(export EXPORT ${arg_EXPORT})
+  if(arg_INSTALL)
+    install(TARGETS ${name} LIBRARY DESTINATION lib/torch-${CPPCUDA_TORCH_RELEASE})
+    if(NOT arg_KERNELS)
+      _cppcuda_install_kernels()
     endif()
-    install(TARGETS ${name} ${name}_kernels ${export} LIBRARY DESTINATION lib)
-    if(arg_HEADERS)
-      install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h")
-    endif()
-    set(cuda "")
-    if(has_cuda)
-      set(cuda "${CPPCUDA_NVCC_VERSION}")
-    endif()
-    configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/build.py.in" "${generated}/_build.py" @ONLY)
-    install(FILES "${generated}/_build.py" DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
   endif()
 endfunction()
+
+# Installs what all torch versions have in common. It uses variables of cppcuda_add_operators.
+macro(_cppcuda_install_kernels)
+  install(TARGETS ${name}_kernels LIBRARY DESTINATION lib)
+  set(headers_argument "")
+  if(arg_HEADERS)
+    install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h")
+    set(headers_argument "HEADERS ../../include")
+  endif()
+  install(DIRECTORY "${sources}/" DESTINATION share/${name}/src FILES_MATCHING PATTERN "*.h" PATTERN "*.cpp")
+  configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/project.cmake.in" "${generated}/CMakeLists.txt" @ONLY)
+  install(FILES "${generated}/CMakeLists.txt" DESTINATION share/${name})
+  set(cmake_dir lib/cmake/${name})
+  configure_package_config_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/config.cmake.in" "${generated}/${name}-config.cmake"
+                                INSTALL_DESTINATION ${cmake_dir})
+  write_basic_package_version_file("${generated}/${name}-config-version.cmake" COMPATIBILITY SameMinorVersion)
+  install(FILES "${generated}/${name}-config.cmake" "${generated}/${name}-config-version.cmake"
+                "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/CppcudaTorch.cmake" DESTINATION ${cmake_dir})
+  set(cuda "")
+  if(has_cuda)
+    set(cuda "${CPPCUDA_NVCC_VERSION}")
+  endif()
+  configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/build.py.in" "${generated}/_build.py" @ONLY)
+  install(FILES "${generated}/_build.py" DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
+endmacro()
 
 # Adds the CPU kernels for one instruction set.
 function(_cppcuda_add_isa_objects target isa)

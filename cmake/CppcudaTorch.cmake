@@ -36,7 +36,7 @@ if(NOT EXISTS "${CPPCUDA_TORCH_DIR}/include/torch/library.h")
   # pip, uv and `python -m build` make the environment of an isolated build in a folder with such a name.
   if(SKBUILD AND "$ENV{PATH}:${Python3_EXECUTABLE}" MATCHES "/(pip-)?build-env-|/builds-v[0-9]+/")
     string(CONCAT CPPCUDA_TORCH_ERROR
-      "the build is isolated: it does not see the torch of the environment that cppcuda is installed into. Build in that "
+      "the build is isolated: it does not see the torch of the environment that you install into. Build in that "
       "environment:\n  pip install scikit-build-core cmake ninja && pip install --no-build-isolation .")
   else()
     string(CONCAT CPPCUDA_TORCH_ERROR

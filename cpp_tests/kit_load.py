@@ -10,7 +10,7 @@ import torch
 from cppcuda.kit import KitError, load
 
 ROOT = Path(__file__).parent
-HEADER = (ROOT / "second_library/elementwise/swish.h").read_text().replace("second", "notebook")
+HEADER = (ROOT / "second_library/elementwise/swish.h").read_text()
 # row_sum of the tests' second library is one file, which includes a header.
 OPERATOR, INCLUDED = (
     (ROOT / "second_library" / file).read_text().replace("second", "notebook") for file in ("row_sum.cpp", "map.h")
@@ -25,7 +25,7 @@ def output_of_load(*arguments: object) -> str:
 
 
 def main() -> None:
-    Path("swish.h").write_text(HEADER)
+    Path("swish.h").write_text(HEADER.replace("second", "notebook"))
     Path("row_sum.cpp").write_text(OPERATOR)
     Path("map.h").write_text(INCLUDED)
     ops = load("notebook", SOURCES)
@@ -39,6 +39,30 @@ def main() -> None:
     program = f"from cppcuda.kit import load; print(load('notebook', {SOURCES}).swish)"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "building" not in other.stderr and "notebook.swish" in other.stdout, other.stderr
+
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key("notebook::swish", "CUDA")
+    if torch.version.cuda and list(Path(torch.__file__).parents[1].glob("nvidia/cu*/bin/nvcc")):
+        # Compiling the CUDA kernels, and loading them, needs no GPU.
+        Path("with_cuda.h").write_text(HEADER.replace("second", "with_cuda"))
+        with_cuda = load("with_cuda", "with_cuda.h", cuda="ON")
+        assert torch._C._dispatch_has_kernel_for_dispatch_key("with_cuda::swish", "CUDA")
+        torch.testing.assert_close(with_cuda.swish(x, 1.5), ops.swish(x, 1.5))
+    else:
+        print("kit_load: CUDA SKIPPED, this torch or its environment has none")
+
+    Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
+    for _ in range(2):  # a build that failed is not kept
+        try:
+            load("broken", "broken.cpp")
+        except KitError as error:
+            assert "missing_name" in str(error) and "log.txt" in str(error), error
+        else:
+            raise AssertionError("no error")
+    print("kit_load: passed")
+
+
+if __name__ == "__main__":
+    main()
 
     Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
     for _ in range(2):  # a build that failed is not kept

@@ -425,7 +425,7 @@ TEST(DriverError, NamesBothVersions) {
   EXPECT_EQ(kit::driver_error(0, 13020).find("no CUDA driver is installed, but "), 0);
 }
 
-TEST(Library, KnowsTheVersionOfTorch) { EXPECT_STREQ(cppcuda::torch_version(), CPPCUDA_TORCH_VERSION); }
+TEST(Library, KnowsTheVersionOfTorch) { EXPECT_STREQ(cppcuda::torch_version(), TORCH_VERSION); }
 
 // The kernel has a grid-stride loop, so one block would be enough; without work, no block is launched.
 TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {

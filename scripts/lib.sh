@@ -237,7 +237,7 @@ configure_library() {
 
 run_cmake() {
   "${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA" -DPython3_EXECUTABLE="$PYTHON" \
-    -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" "$@" > "$BUILD_DIR/configure.log" 2>&1
+    -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" -DCPPCUDA_PREBUILT_KERNELS="" "$@" > "$BUILD_DIR/configure.log" 2>&1
 }
 
 # compile FOLDER [ninja arguments]. ninja ends its compilers if it is interrupted; cmake --build would leave it running.
@@ -253,10 +253,15 @@ build_library() {
 }
 
 # install_package [folder]: installs the library and the Python package into a site-packages folder, by default the
-# environment's, and sets PACKAGE to the package's folder, which is also a CMake prefix.
+# environment's, and sets PACKAGE to the package's folder, which is also a CMake prefix. A build that uses the kernels of
+# another one is installed together with that one, as in a wheel for several versions of torch.
 install_package() {
   PACKAGE=${1:-$(site_packages)}/cppcuda
   rm -rf "$PACKAGE"
-  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" > /dev/null
-  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" --component python > /dev/null
+  local kernels folder
+  kernels=$(sed -n 's/^CPPCUDA_PREBUILT_KERNELS:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
+  for folder in ${kernels:+"$(dirname "$kernels")"} "$BUILD_DIR"; do
+    "$CMAKE" --install "$folder" --prefix "$PACKAGE" > /dev/null
+    "$CMAKE" --install "$folder" --prefix "$PACKAGE" --component python > /dev/null
+  done
 }

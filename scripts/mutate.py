@@ -85,7 +85,7 @@ class Build(NamedTuple):
             site = self.folder / "site"
             environment["PYTHONPATH"] = str(site)
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-            environment["CPPCUDA_EXPECTED_LIBRARY"] = str(site / "cppcuda" / "lib" / "libcppcuda.so")
+            environment["CPPCUDA_EXPECTED_LIBRARY"] = str(next(site.glob("cppcuda/lib/torch-*/libcppcuda.so")))
             file, _, keywords = selection.partition(" ")
             command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"python/tests/{file}"]
             command += ["-k", keywords] if keywords else []

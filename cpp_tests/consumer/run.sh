@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs a build of cppcuda into a temporary folder and uses it from a CMake project that knows nothing else.
+# Uses an installed cppcuda from a CMake project that knows nothing else.
 #
-#   run.sh <python with the torch of the build> <build folder>
+#   run.sh <python with the torch of the build> <build folder> <folder of the installation>
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # Not resolved: the interpreter of a virtual environment is a link to another one.
@@ -19,13 +19,13 @@ torch=$(cached CPPCUDA_TORCH_DIR)
 
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
-prefix=$temp/prefix
-"$cmake" --install "$build" --prefix "$prefix" > /dev/null
+prefix=$3
+library=$("$python" -c "import torch; print('$prefix/lib/torch-' + '.'.join(torch.__version__.split('.')[:2]) + '/libcppcuda.so')")
 cp -r "$here" "$temp/source"
 
 say "export models (AOTInductor compiles one)"
 mkdir "$temp/models"
-(cd "$temp" && TORCHINDUCTOR_CACHE_DIR=$temp/inductor "$python" source/make_models.py "$prefix/lib/libcppcuda.so" models) \
+(cd "$temp" && TORCHINDUCTOR_CACHE_DIR=$temp/inductor "$python" source/make_models.py "$library" models) \
   > "$temp/models.log" 2>&1 || { cat "$temp/models.log" && fail "making the models failed"; }
 
 # Nothing of this shell's settings: no CUDA_HOME, no LD_LIBRARY_PATH, no virtual environment. Two things are told to
@@ -62,11 +62,11 @@ run models "$temp/models"
 run includes_only
 run links_only
 
-for binary in calls models includes_only links_only "$prefix/lib/libcppcuda.so"; do
+for binary in calls models includes_only links_only "$library"; do
   needed=$(clean ldd "$binary")
   if grep 'not found' <<< "$needed"; then fail "$binary: a library is not found"; fi
   if grep -E 'libpython|libtorch_python' <<< "$needed"; then fail "$binary needs Python"; fi
-  [[ $binary == /* ]] || grep -q "$prefix/lib/libcppcuda.so" <<< "$needed" || fail "$binary does not load the package"
+  [[ $binary == /* ]] || grep -q "$library" <<< "$needed" || fail "$binary does not load the package"
 done
 
 say "another torch is refused"
@@ -77,7 +77,7 @@ sed "s/^__version__ = .*/__version__ = '2.1.0'/" "$torch/version.py" > "$other/v
 if configure "$temp/refused" -DCMAKE_PREFIX_PATH="$prefix" -DCPPCUDA_TORCH_DIR="$other" > "$temp/refused.log" 2>&1; then
   fail "the package accepts another torch than its own"
 fi
-tells "$temp/refused.log" 'cppcuda was built with torch 2\.[0-9.a-z+]+, found torch 2\.1\.0'
+tells "$temp/refused.log" 'cppcuda was built with torch 2\.[0-9., ]+, found torch 2\.1\.0'
 
 say "no torch is not found, and no error where cppcuda is optional"
 sed -i 's/^find_package(cppcuda CONFIG REQUIRED)/find_package(cppcuda CONFIG)\nif(NOT cppcuda_FOUND)\n  return()\nendif()/' \

@@ -4,37 +4,47 @@ Importing the package registers the operators (``torch.ops.cppcuda.*``). ``cppcu
 functions, ``cppcuda.nn`` as modules.
 """
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import cppcuda._build as _build
-from cppcuda import _config, _load
-from cppcuda._config import Config
-from cppcuda._load import load_library
+from cppcuda import jit
 
-_path = _load.load()
+if TYPE_CHECKING or jit.is_installed():
+    from pathlib import Path
 
-from cppcuda import distributed, flop_counter, functional, nn, onnx  # noqa: E402  (they need the ops)
+    import cppcuda._build as _build
+    from cppcuda import _config, _load
+    from cppcuda._config import Config
+    from cppcuda._load import load_library
 
-__version__ = _build.VERSION
+    _path = load_library("cppcuda", _load.PACKAGE)
 
+    from cppcuda import distributed, flop_counter, functional, nn, onnx  # they need the ops
 
-def library_path() -> Path:
-    """The path of the shared library with the operators.
+    __version__ = _build.VERSION
 
-    ``torch.ops.load_library(path)`` loads it without this package; C++ programs that use ``torch::jit`` or AOTInductor
-    link it or ``dlopen`` it.
-    """
-    return _path
+    def library_path() -> Path:
+        """The path of the shared library with the operators.
 
+        ``torch.ops.load_library(path)`` loads it without this package; C++ programs that use ``torch::jit`` or
+        AOTInductor link it or ``dlopen`` it.
+        """
+        return _path
 
-def cmake_prefix_path() -> Path:
-    """The folder for ``CMAKE_PREFIX_PATH``, with which ``find_package(cppcuda CONFIG)`` finds this package."""
-    return Path(__file__).parent
+    def cmake_prefix_path() -> Path:
+        """The folder for ``CMAKE_PREFIX_PATH``, with which ``find_package(cppcuda CONFIG)`` finds this package."""
+        return _load.PACKAGE
 
+    def config() -> Config:
+        """The library's build configuration and paths. ``python -m cppcuda`` prints them."""
+        return _config.make(library_path(), _load.PACKAGE)
 
-def config() -> Config:
-    """The library's build configuration and paths. ``python -m cppcuda`` prints them."""
-    return _config.make(library_path(), Path(__file__).parent)
+else:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(
+            f"cppcuda has no {name} yet, because {__path__[0]} is a source tree without a library. Build it with "
+            "cppcuda.jit.load(), or install the package: pip install --no-build-isolation <path of the source tree>"
+        )
 
 
 __all__ = [
@@ -45,6 +55,7 @@ __all__ = [
     "distributed",
     "flop_counter",
     "functional",
+    "jit",
     "library_path",
     "load_library",
     "nn",

@@ -1,4 +1,7 @@
-"""``python -m cppcuda``: the build configuration, and the options for building a C++ program without CMake."""
+"""``python -m cppcuda``: the build configuration, and the options for building a C++ program without CMake.
+
+``python -m cppcuda build`` builds the library for the installed torch, if the package has none.
+"""
 
 import argparse
 import shlex
@@ -55,12 +58,19 @@ def main() -> None:
         "for a C++ program that uses it.",
         epilog="example: g++ main.cpp $(python -m cppcuda --cflags --libs) -o app",
     )
+    # The import of cppcuda has built the library already.
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["build"],
+        help="build the library for the installed torch, if the package has none",
+    )
     parser.add_argument("--cflags", action="store_true", help="print the compiler flags")
     parser.add_argument("--libs", action="store_true", help="print the linker flags")
     given = parser.parse_args()
     c = config()
     options = [*(_cflags(c) if given.cflags else []), *(_libs(c) if given.libs else [])]
-    print(shlex.join(options) if options else _table(c))
+    print(c.library_path if given.command else shlex.join(options) if options else _table(c))
 
 
 if __name__ == "__main__":

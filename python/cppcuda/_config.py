@@ -15,7 +15,7 @@ class Config:
 
     Attributes:
         version: the version of cppcuda
-        torch_version: the version of torch that the library was built with, such as ``"2.15.0+cu132"``
+        torch_version: the version of torch that the library was built with, such as ``"2.15.0"``
         cuda_version: the CUDA version of the kernels, such as ``"13.2"``; None if there are no CUDA kernels
         cuda_architectures: the architectures of the CUDA kernels, with the names of :func:`torch.cuda.get_arch_list`:
             ``sm_90`` is machine code, ``compute_120`` is PTX, which runs on later GPUs too
@@ -58,7 +58,7 @@ def make(library: Path, package: Path) -> Config:
     capability = torch.backends.cpu.get_cpu_capability().lower()
     return Config(
         version=_build.VERSION,
-        torch_version=_build.TORCH_VERSION,
+        torch_version=torch.ops.cppcuda._torch_version(),
         cuda_version=_build.CUDA,
         cuda_architectures=torch_names(_build.CUDA_ARCHITECTURES) if _build.CUDA else (),
         cpu_instruction_sets=built,

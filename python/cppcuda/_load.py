@@ -1,63 +1,88 @@
-"""Finds and loads the shared library, once per process."""
+"""Finds the library of operators for the installed torch, builds it if there is none, and loads it once per process."""
 
+import os
+import sys
 import warnings
 from pathlib import Path
 
 import torch
 
 import cppcuda._build as _build
+from cppcuda import _compile
 
-_PACKAGED = Path(__file__).parent / "lib" / "libcppcuda.so"
-
-_REBUILD = (
-    "Rebuild cppcuda with the installed torch: "
-    "pip install --no-build-isolation --force-reinstall --no-deps <path to the cppcuda source>"
-)
+# The folder with lib/, include/ and share/. In an editable installation the Python files are elsewhere.
+PACKAGE: Path = Path(_build.__file__).parent
 
 
-def _release(version: str) -> str:
-    """The part of a torch version that determines its C++ ABI: "2.15" for "2.15.0+cu132"."""
-    return ".".join(version.split("+")[0].split(".")[:2])
+def torch_release() -> str:
+    """The part of torch's version that determines its C++ ABI: "2.15" for "2.15.0+cu132"."""
+    return ".".join(torch.__version__.split("+")[0].split(".")[:2])
 
 
-def _check_torch(name: str, torch_version: str, hint: str) -> None:
-    """Raises ImportError if torch is not the one built with; loading would fail with undefined symbols."""
-    if _release(torch.__version__) != _release(torch_version):
-        raise ImportError(
-            f"{name} was built with torch {torch_version}, but torch {torch.__version__} is installed. {hint}"
-        )
+def _build_library(name: str, package: Path, problem: str) -> Path:
+    source = package / "share" / name
+    kernels = package / "lib" / f"lib{name}_kernels.so"
+    if not (source / "CMakeLists.txt").is_file() or not kernels.is_file():
+        raise ImportError(f"{problem}, and {package} has no sources to build one from. Install {name} again.")
+    switch = f"{name.upper()}_BUILD"
+    if os.environ.get(switch) == "0":
+        raise ImportError(f"{problem}, and {switch}=0 forbids building one.")
+    file = kernels.stat()
+    key = _compile.digest(str(kernels), file.st_mtime_ns, file.st_size, torch.__version__, sys.prefix)
+    folder = _compile.cache_folder() / f"{name}-torch-{torch_release()}-{key}"
+    # Only the kernels need nvcc. The kit is in cppcuda's own package.
+    options = [f"-D{name.upper()}_WITH_CUDA=OFF", f"-DCMAKE_PREFIX_PATH={PACKAGE}"]
+    try:
+        return _compile.build(name, source, folder, key, options, what=f"{name} for torch {torch.__version__}")
+    except _compile.BuildError as error:
+        raise ImportError(f"{problem}, and none could be built: {error}") from None
 
 
-def load_library(path: str | Path, *, name: str, torch_version: str) -> None:
-    """Loads a library of operators that somebody else made with the kit.
+def _packaged(name: str, package: Path) -> Path:
+    return package / "lib" / f"torch-{torch_release()}" / f"lib{name}.so"
+
+
+def _find_library(name: str, package: Path) -> Path:
+    path = _packaged(name, package)
+    if path.is_file():
+        return path
+    releases = [p.parent.name.removeprefix("torch-") for p in package.glob(f"lib/torch-*/lib{name}.so")]
+    releases.sort(key=lambda release: [int(number) for number in release.split(".")])
+    others = f" (it has libraries for {', '.join(releases)})" if releases else ""
+    return _build_library(name, package, f"{name} has no library for torch {torch.__version__}{others}")
+
+
+def load_library(name: str, package: str | Path, *, namespace: str | None = None) -> Path:
+    """Loads a library of operators that was made with the kit, and returns its path.
+
+    The library is ``<package>/lib/torch-<minor>/lib<name>.so`` for the minor version of the installed torch. If there
+    is none, it is built from the sources in the package with g++, cmake and ninja, once, into
+    ``$XDG_CACHE_HOME/cppcuda`` (by default ``~/.cache/cppcuda``). The environment variable ``<NAME>_BUILD=0`` forbids
+    this. If the operators are registered already, by a library that the process loaded before, that one is used, with a
+    warning if it is another file.
+
+    Args:
+        name: the library's name, the first argument of ``cppcuda_add_operators``.
+        package: the folder that the library was installed into.
+        namespace: the namespace of the operators (default: the name).
 
     Raises:
-        ImportError: The file is missing, or torch is another release than the ``torch_version`` that the library was
-            built with. The message gives ``name`` and both versions.
+        ImportError: There is no library for the installed torch and it could not be built, or the library and its
+            kernels come from different builds.
     """
-    hint = f"Rebuild {name} with the installed torch."
-    _check_torch(name, torch_version, hint)
-    if not Path(path).is_file():
-        raise ImportError(f"{name}: {path} is missing. {hint}")
-    torch.ops.load_library(path)
-
-
-def load() -> Path:
-    """Registers the ops and returns the path of their library."""
-    registered = torch._C._dispatch_has_kernel("cppcuda::trilinear")
+    package, namespace = Path(package), namespace or name
+    registered = torch._C._dispatch_has_kernel(f"{namespace}::_library_path")
     if not registered:
-        _check_torch(f"cppcuda {_build.VERSION}", _build.TORCH_VERSION, _REBUILD)
-        if not _PACKAGED.is_file():
-            raise ImportError(f"cppcuda: {_PACKAGED} is missing. {_REBUILD}")
-        torch.ops.load_library(_PACKAGED)
+        torch.ops.load_library(_find_library(name, package))
     try:
-        path = Path(torch.ops.cppcuda._library_path())
+        path = Path(getattr(torch.ops, namespace)._library_path())
     except RuntimeError as error:  # the kernels come from another build
         raise ImportError(str(error).splitlines()[0]) from None
-    if registered and not (_PACKAGED.is_file() and path.samefile(_PACKAGED)):
+    packaged = _packaged(name, package)
+    if registered and not (packaged.is_file() and path.samefile(packaged)):
         # A second copy in one process would abort: an operator is registered only once.
         warnings.warn(
-            f"cppcuda: using {path}, which was loaded first; the package's own {_PACKAGED} is not loaded",
+            f"{name}: using {path}, which was loaded first; the package's own {packaged} is not loaded",
             stacklevel=3,
         )
     return path

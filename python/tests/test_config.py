@@ -16,7 +16,7 @@ from cppcuda import _config
 from cppcuda.__main__ import main
 from support import load_script, run_python
 
-KERNELS = cppcuda.library_path().with_name("libcppcuda_kernels.so")
+KERNELS = cppcuda.library_path().parents[1] / "libcppcuda_kernels.so"
 
 ROOT = Path(__file__).parents[2]
 

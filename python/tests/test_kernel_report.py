@@ -9,7 +9,7 @@ import cppcuda
 import pytest
 from support import load_script
 
-KERNELS = cppcuda.library_path().with_name("libcppcuda_kernels.so")
+KERNELS = cppcuda.library_path().parents[1] / "libcppcuda_kernels.so"
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kernel_report.py"
 if not SCRIPT.is_file():

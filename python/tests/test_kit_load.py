@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cppcuda import _compile
 from cppcuda.kit import KitError, _jit, load
 
 pytestmark = pytest.mark.any_torch
@@ -15,10 +16,10 @@ HEADER = 'namespace fast_ops {{\nstruct {name} {{\n  static constexpr char schem
 
 @pytest.fixture(autouse=True)
 def nothing_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def build(*arguments: object) -> None:
+    def run(*arguments: object) -> None:
         raise AssertionError("a build was started")
 
-    monkeypatch.setattr(_jit, "_build", build)
+    monkeypatch.setattr(_compile, "_run", run)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -58,9 +59,9 @@ def test_headers_become_a_family() -> None:
 
 def test_missing_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(_jit.sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(KitError, match="cmake was not found: pip install cmake"):
-        _jit._tool("cmake")
+    monkeypatch.setattr(_compile.sys, "executable", str(tmp_path / "python"))
+    Path("a.cpp").write_text("// nothing\n")
+    refused(r"cmake was not found \(pip install cmake ninja\)", "fast_ops", "a.cpp")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -1,4 +1,4 @@
-"""Loading: the library with and without the package, a second copy of it, another version of torch."""
+"""Loading: the library with and without the package, a second copy of it, kernels of another build."""
 
 import re
 import shutil
@@ -8,24 +8,12 @@ from pathlib import Path
 import cppcuda
 import pytest
 import torch
+from cppcuda import _load
 from cppcuda.testing.samples import OPS, forward_ops
-from support import run_python
+from forked import Forked, run_forked
 
 PACKAGE = Path(cppcuda.__file__).parent
-
-
-def copy_of_package(folder: Path, *, torch_version: str | None = None, cuda: str | None = None) -> Path:
-    """The Python files alone, in a folder for sys.path. The versions that they were built with can be replaced."""
-    package = folder / "cppcuda"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "lib", "include"))
-    build = package / "_build.py"
-    text = build.read_text()
-    if torch_version:
-        text = re.sub(r'TORCH_VERSION = ".*"', f'TORCH_VERSION = "{torch_version}"', text)
-    if cuda:
-        text = re.sub(r"CUDA: str \| None = .*", f'CUDA: str | None = "{cuda}"', text)
-    build.write_text(text)
-    return package
+LIBRARY = PACKAGE / f"lib/torch-{_load.torch_release()}/libcppcuda.so"
 
 
 IMPORT_FAILS = """
@@ -56,7 +44,7 @@ def test_every_op_is_in_the_table() -> None:
     """An op without an entry would not be tested."""
     names = {n.split("::")[1] for n in torch._C._dispatch_get_all_op_names() if n.startswith("cppcuda::")}
     writing = {name for e in OPS for name in e.writing_names}
-    names = {n for n in names if n != "_library_path" and not n.startswith("_sharding_rule.")}
+    names = {n for n in names if n not in ("_library_path", "_torch_version") and not n.startswith("_sharding_rule.")}
     assert names == {e.base_name for e in OPS} | writing
     functions = {e.function.__name__ for e in forward_ops()} | {name for name in writing if name.endswith("_")}
     assert set(cppcuda.functional.__all__) == functions
@@ -75,7 +63,7 @@ def test_every_key_has_a_kernel(entry) -> None:
 
 
 def test_library_without_the_package() -> None:
-    run_python(
+    run_forked(
         """
 import sys, torch
 torch.ops.load_library(sys.argv[1])
@@ -91,7 +79,7 @@ assert "cppcuda" not in sys.modules
 
 
 def test_library_loaded_twice_is_loaded_once() -> None:
-    run_python(
+    run_forked(
         """
 import sys, warnings, torch
 warnings.simplefilter("error", UserWarning)
@@ -106,10 +94,9 @@ torch.ops.load_library(cppcuda.library_path())
 
 def test_second_copy_is_not_loaded(tmp_path: Path) -> None:
     """It would abort the process, because an operator can be registered only once."""
-    for library in PACKAGE.glob("lib/*.so"):
-        shutil.copy(library, tmp_path)
-    copy = tmp_path / "libcppcuda.so"
-    run_python(
+    copy = tmp_path / LIBRARY.relative_to(PACKAGE)
+    shutil.copytree(PACKAGE / "lib", tmp_path / "lib")
+    run_forked(
         """
 import sys, warnings, torch
 torch.ops.load_library(sys.argv[1])
@@ -117,38 +104,19 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import cppcuda
 messages = [str(w.message) for w in caught if "cppcuda" in str(w.message)]
-packaged = cppcuda.__path__[0] + "/lib/libcppcuda.so"
+packaged = sys.argv[2]
 assert len(messages) == 1 and sys.argv[1] in messages[0] and packaged in messages[0], messages
 assert str(cppcuda.library_path()) == sys.argv[1]
 cppcuda.functional.trilinear(torch.zeros(1, 8, 1), torch.zeros(1, 3))
 """,
         copy,
+        LIBRARY,
     )
 
 
-def test_import_with_another_torch(tmp_path: Path) -> None:
-    copy_of_package(tmp_path, torch_version="2.3.1+cu118")
-    done = run_python(IMPORT_FAILS, tmp_path)
-    message = done.stdout
-    assert "built with torch 2.3.1+cu118" in message
-    assert torch.__version__ in message
-    assert "pip install --no-build-isolation" in message
-    assert "undefined symbol" not in message + done.stderr
-
-
-@pytest.mark.parametrize("rest", [".99", ".0+cpu", ".0+cu118"])
-def test_another_build_of_the_same_torch(tmp_path: Path, rest: str) -> None:
-    """The check of versions passes; the copy has no library, which is the next error."""
-    major_minor = ".".join(torch.__version__.split(".")[:2])
-    package = copy_of_package(tmp_path, torch_version=f"{major_minor}{rest}")
-    message = run_python(IMPORT_FAILS, tmp_path).stdout
-    assert f"{package / 'lib' / 'libcppcuda.so'} is missing" in message
-    assert "pip install" in message
-
-
 def test_import_from_any_folder(tmp_path: Path) -> None:
-    done = run_python("import cppcuda; print(cppcuda.library_path())", cwd=tmp_path)
-    assert Path(done.stdout.strip()).samefile(cppcuda.library_path())
+    done = Forked("import cppcuda; print(cppcuda.library_path())", cwd=tmp_path).wait()
+    assert Path(done.out.strip()).samefile(cppcuda.library_path())
 
 
 def test_every_operator_has_a_header() -> None:
@@ -205,14 +173,14 @@ def test_kernels_of_another_build(tmp_path: Path) -> None:
     site = tmp_path / "site"
     package = shutil.copytree(PACKAGE, site / "cppcuda", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(kernels, package / "lib")
-    message = run_python(IMPORT_FAILS, site).stdout
-    assert_names_both(message, package / "lib/libcppcuda.so", package / "lib/libcppcuda_kernels.so")
+    message = run_forked(IMPORT_FAILS, site)
+    assert_names_both(message, package / LIBRARY.relative_to(PACKAGE), package / "lib/libcppcuda_kernels.so")
 
 
 def test_kernels_of_another_build_that_were_loaded_before(tmp_path: Path) -> None:
     kernels = kernels_of_another_build(tmp_path / "other")
     load = f"import ctypes; ctypes.CDLL({str(kernels)!r})"
-    message = run_python(load + IMPORT_FAILS, PACKAGE.parent).stdout
+    message = run_forked(load + IMPORT_FAILS, PACKAGE.parent)
     assert_names_both(message, cppcuda.library_path(), kernels)
 
     # Without the package, the first call says so.
@@ -224,7 +192,7 @@ try:
 except RuntimeError as error:
     print(str(error).splitlines()[0])
 """
-    assert_names_both(run_python(code).stdout, cppcuda.library_path(), kernels)
+    assert_names_both(run_forked(code), cppcuda.library_path(), kernels)
 
 
 def test_same_kernels_from_another_folder_that_were_loaded_before(tmp_path: Path) -> None:
@@ -237,4 +205,4 @@ import cppcuda, torch
 assert cppcuda.functional.sigmoid(torch.zeros(2)).tolist() == [0.5, 0.5]
 print({{line.split()[-1] for line in open("/proc/self/maps") if "cppcuda_kernels" in line}})
 """
-    assert run_python(code).stdout.strip() == str({str(kernels)})
+    assert run_forked(code).strip() == str({str(kernels)})

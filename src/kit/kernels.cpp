@@ -4,6 +4,8 @@
 #include <ATen/Version.h>
 #include <dlfcn.h>
 
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "cppcuda/kit/check.h"
@@ -15,9 +17,10 @@ extern "C" const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE();
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
-const char* file_of(const void* address) {
+std::string file_of(const void* address) {
   Dl_info info;
-  return dladdr(address, &info) != 0 ? info.dli_fname : "an unknown file";
+  if (dladdr(address, &info) == 0) return "an unknown file";
+  return std::filesystem::path(info.dli_fname).lexically_normal();  // the kernels are found as torch-2.15/../lib*.so
 }
 
 Capability capability() {

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from cppcuda import _compile
 from cppcuda.kit._scaffold import KitError, check_namespace, elementwise_files
 
 _PROJECT = """\
@@ -23,14 +18,6 @@ project({name} LANGUAGES CXX)
 find_package(cppcuda CONFIG REQUIRED COMPONENTS kit)
 cppcuda_add_operators({name} SOURCES "{sources}")
 """
-
-
-def _tool(name: str) -> str:
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if not found:
-        raise KitError(f"{name} was not found: pip install {name}")
-    return found
 
 
 def _files(sources: str | Path | Sequence[str | Path]) -> dict[str, Path]:
@@ -70,23 +57,6 @@ def _elementwise(name: str, files: dict[str, Path]) -> dict[str, str]:
     return {**made, "elementwise/family.h": family}
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cppcuda" / "kit"
-
-
-def _run(command: Sequence[str | Path], log: Path, what: str, verbose: bool) -> None:
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with log.open("a") as file:
-        file.write(done.stdout)
-    if verbose:
-        print(done.stdout)
-    if done.returncode:
-        lines = done.stdout.splitlines()
-        first = next((i for i, line in enumerate(lines) if "error" in line.lower()), max(0, len(lines) - 10))
-        shown = "\n".join(lines[first : first + 10])
-        raise KitError(f"{what} failed; the whole output is in {log}:\n{shown}")
-
-
 def load(
     name: str,
     sources: str | Path | Sequence[str | Path],
@@ -96,8 +66,8 @@ def load(
 ) -> Any:
     """Builds operators from sources and loads them.
 
-    The result is kept, and is built again only if a source, torch, cppcuda or an argument changes. Processes that
-    need the same build wait for the first one. This needs g++, cmake and ninja (``pip install cmake ninja``).
+    The result is kept, also an error of the compiler, until a source, torch, cppcuda or an argument changes. Processes
+    that need the same build wait for the first one. This needs g++, cmake and ninja (``pip install cmake ninja``).
 
     Args:
         name: the namespace of the operators.
@@ -105,7 +75,8 @@ def load(
             kernels, and the headers that they include; or a folder with the files that ``cppcuda_add_operators``
             expects, such as ``src`` of a project that :func:`cppcuda.kit.new` made.
         cuda: whether to compile the ``.cu`` files. ``"AUTO"``: if there are a GPU, a CUDA build of torch and its nvcc.
-        build_folder: the folder of the build (default: one in ``~/.cache/cppcuda/kit`` for each set of sources).
+        build_folder: the folder of the build, in which only what has changed is compiled again (default: a folder in
+            ``~/.cache/cppcuda/kit`` for each set of sources).
         verbose: print what the compilers print.
 
     Returns:
@@ -122,66 +93,35 @@ def load(
     made = _elementwise(name, files)
     if not made and not any(place.endswith(".cpp") for place in files):
         raise KitError("no .cpp file and no header with an elementwise operator is among the sources")
-    architectures = ""
-    if cuda == "AUTO" and not torch.cuda.is_available():
-        cuda = "OFF"
-    if cuda != "OFF" and "TORCH_CUDA_ARCH_LIST" not in os.environ:
-        capabilities = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-        architectures = ";".join(sorted({f"{major}{minor}-real" for major, minor in capabilities})) or "90-real"
-    digest = hashlib.sha256(repr((cppcuda.__version__, torch.__version__, str(cppcuda.library_path()), cuda)).encode())
-    for place, file in files.items():
-        digest.update(place.encode() + b"\0" + file.read_bytes() + b"\0")
-    folder = Path(build_folder) if build_folder else _cache() / f"{name}-{digest.hexdigest()[:16]}"
-    library, stamp = folder / "build" / f"lib{name}.so", folder / "built"
+    options, environment = _compile.cuda_options(name, cuda)
+    options.append(f"-DCMAKE_PREFIX_PATH={cppcuda.cmake_prefix_path()}")
+    torch_and_kit = (torch.__version__, str(cppcuda.library_path()), cppcuda.library_path().stat().st_mtime_ns)
+    contents = [(place, file.read_bytes()) for place, file in files.items()]
+    key = _compile.digest(torch_and_kit, options, environment, contents)
+    folder = Path(build_folder).absolute() if build_folder else _compile.cache_folder() / "kit" / f"{name}-{key}"
+
+    def write_project() -> None:
+        _write(files, made, folder / "sources")
+        (folder / "CMakeLists.txt").write_text(_PROJECT.format(name=name, sources=folder / "sources"))
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a+")
-    except OSError as error:
-        raise KitError(f"cannot write to {folder}: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"cppcuda.kit: waiting for another process to build {name} in {folder}", file=sys.stderr)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (stamp.is_file() and stamp.read_text() == digest.hexdigest() and library.is_file()):
-            print(f"cppcuda.kit: building {name} in {folder}", file=sys.stderr)
-            _write(files, made, folder / "sources")
-            options = [f"-D{name.upper()}_WITH_CUDA={cuda}", f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
-            _build(name, folder, options if architectures else options[:1], verbose)
-            stamp.write_text(digest.hexdigest())
+        library = _compile.build(
+            name, folder, folder, key, options, what=f"cppcuda.kit: {name}", prepare=write_project, verbose=verbose
+        )
+    except _compile.BuildError as error:
+        raise KitError(str(error)) from None
     torch.ops.load_library(library)
     return getattr(torch.ops, name)
 
 
 def _write(files: dict[str, Path], made: dict[str, str], folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    for place in (*files, *made):
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-    for place, file in files.items():
-        shutil.copyfile(file, folder / place)
-    for place, text in made.items():
-        (folder / place).write_text(text)
-
-
-def _build(name: str, folder: Path, options: list[str], verbose: bool) -> None:
-    import cppcuda
-
-    cmake, ninja, log = _tool("cmake"), _tool("ninja"), folder / "log.txt"
-    (folder / "built").unlink(missing_ok=True)
-    log.unlink(missing_ok=True)
-    (folder / "CMakeLists.txt").write_text(_PROJECT.format(name=name, sources=folder.absolute() / "sources"))
-    configure: list[str | Path] = [
-        cmake,
-        "-S",
-        folder,
-        "-B",
-        folder / "build",
-        "-G",
-        "Ninja",
-        f"-DCMAKE_MAKE_PROGRAM={ninja}",
-    ]
-    configure += [f"-DCMAKE_PREFIX_PATH={cppcuda.cmake_prefix_path()}", "-DCMAKE_BUILD_TYPE=Release"]
-    configure += [f"-DCPPCUDA_TORCH_DIR={Path(torch.__file__).parent}", *options]
-    _run(configure, log, f"{name}: configuring", verbose)
-    _run([cmake, "--build", folder / "build", "--target", name], log, f"{name}: the build", verbose)
+    """Copies the sources into a folder. A file that has not changed is not written, so it is not compiled again."""
+    wanted = {place: file.read_bytes() for place, file in files.items()}
+    wanted |= {place: text.encode() for place, text in made.items()}
+    for old in [p for p in folder.rglob("*") if p.is_file() and str(p.relative_to(folder)) not in wanted]:
+        old.unlink()
+    for place, content in wanted.items():
+        file = folder / place
+        if not file.is_file() or file.read_bytes() != content:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)

@@ -6,7 +6,7 @@ from cppcuda import load_library
 
 from my_ops import _build
 
-load_library(Path(__file__).parent / "lib" / "libmy_ops.so", name="my_ops", torch_version=_build.TORCH_VERSION)
+load_library("my_ops", Path(_build.__file__).parent)
 
 # The operators are defined now.
 from my_ops.row_norm import row_norm  # noqa: E402

@@ -1,0 +1,188 @@
+"""Builds a library of operators into a cache folder, once for all processes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import torch
+
+# Messages of compilers that lacked something: the same build may succeed later.
+_TEMPORARY = ("No space left on device", "Killed signal")
+
+
+class BuildError(RuntimeError):
+    """A library could not be built. The message says why."""
+
+
+def cache_folder() -> Path:
+    """The folder for what is built: ``$XDG_CACHE_HOME/cppcuda``, by default ``~/.cache/cppcuda``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cppcuda"
+
+
+def _tool(name: str, hint: str) -> str:
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    found = shutil.which(name, path=path)
+    if not found:
+        raise BuildError(f"{name} was not found ({hint})")
+    return found
+
+
+def _compiler() -> str:
+    return _tool(os.environ.get("CXX") or "c++", "install g++")
+
+
+def _version(program: str) -> str:
+    return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+
+
+def digest(*parts: object) -> str:
+    """A name for what depends on all of the parts."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def cuda_options(name: str, cuda: str) -> tuple[list[str], str | None]:
+    """CMake's options for CUDA ("AUTO", "ON" or "OFF"), and what the environment adds to them."""
+    environment = os.environ.get("TORCH_CUDA_ARCH_LIST")
+    if cuda == "AUTO" and not torch.cuda.is_available():
+        cuda = "OFF"
+    options = [f"-D{name.upper()}_WITH_CUDA={cuda}"]
+    if cuda != "OFF" and environment is None:
+        capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+        architectures = ";".join(f"{major}{minor}-real" for major, minor in sorted(capabilities)) or "90-real"
+        options.append(f"-DCMAKE_CUDA_ARCHITECTURES={architectures}")
+    return options, environment
+
+
+@contextmanager
+def _locked(what: str, folder: Path) -> Iterator[IO[str]]:
+    """Holds the lock of a build folder. If another process holds it, says which one, and waits."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise BuildError(f"cannot write to {folder}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            builder = lock.read().strip() or "another process"
+            print(f"{what}: waiting for {builder}, which builds it in {folder}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        yield lock
+
+
+def _run(command: Sequence[str | Path], lock: IO[str], log: Path, what: str, verbose: bool) -> None:
+    """Runs a command that writes to the log. On a terminal, shows the number of the compiled file."""
+    shows_progress = sys.stderr.isatty() and not verbose
+    with log.open("a") as file:
+        # The compilers hold the lock, too: they may go on after this process was killed.
+        process = subprocess.Popen(
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=[lock.fileno()],
+        )
+        assert process.stdout
+        output = []
+        with process:
+            for line in process.stdout:
+                output.append(line.rstrip())
+                file.write(line)
+                if verbose:
+                    print(line, end="")
+                if shows_progress and (found := re.match(r"\[\d+/\d+\]", line)):
+                    print(f"\r{what}: {found[0]} ", end="", file=sys.stderr, flush=True)
+        if shows_progress:
+            print(end="\r", file=sys.stderr)
+    if process.returncode:
+        first = next((i for i, line in enumerate(output) if "error" in line.lower()), max(0, len(output) - 10))
+        shown = "\n".join(output[first : first + 10])
+        raise BuildError(f"{what} failed; the whole output is in {log}:\n{shown}")
+
+
+def build(
+    name: str,
+    source: Path,
+    folder: Path,
+    key: str,
+    options: Sequence[str] = (),
+    *,
+    what: str,
+    prepare: Callable[[], None] | None = None,
+    after: Sequence[Sequence[str | Path]] = (),
+    verbose: bool = False,
+) -> Path:
+    """Configures and builds a project with the kit, and returns the path of its library.
+
+    Processes that build into the same folder wait for the first one. A build that was interrupted goes on. A build
+    that failed is not tried again until the key, the compiler or CMake changes, unless the disk or memory was full.
+
+    Args:
+        name: the name of the library in the project.
+        source: the project's folder.
+        folder: the folder of the build.
+        key: changes if the library must be built again.
+        options: options for CMake.
+        what: the subject of messages.
+        prepare: is called before the build, for example to write the sources.
+        after: arguments of CMake, for example to install what was built.
+        verbose: print what the compilers print.
+
+    Raises:
+        BuildError: A tool is missing, the folder cannot be written, or the build failed. The message has the compiler's
+            first error and the path of the whole output.
+    """
+    library, built, failed, log = (folder / file for file in (f"build/lib{name}.so", "built", "failed", "log.txt"))
+
+    def is_built() -> bool:
+        return library.is_file() and built.is_file() and built.read_text() == key
+
+    if is_built():
+        return library
+    with _locked(what, folder) as lock:
+        if is_built():  # by the process that this one waited for
+            return library
+        hint = "pip install cmake ninja"
+        cmake, ninja, compiler = _tool("cmake", hint), _tool("ninja", hint), _compiler()
+        attempt = f"{key}\n{_version(compiler)}{_version(cmake)}"
+        if failed.is_file() and failed.read_text().startswith(attempt):
+            message = failed.read_text()[len(attempt) :]
+            raise BuildError(f"{message}\nIt is tried again when something changes, or if you remove {failed}.")
+        print(f"{what}: building it in {folder}", file=sys.stderr)
+        configure: list[str | Path] = [cmake, "-S", source, "-B", folder / "build", "-G", "Ninja"]
+        configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_BUILD_TYPE=Release"]
+        configure += [f"-DCPPCUDA_TORCH_DIR={Path(torch.__file__).parent}", *options]
+        try:
+            log.unlink(missing_ok=True)
+            built.unlink(missing_ok=True)
+            failed.unlink(missing_ok=True)
+            if prepare:
+                prepare()
+            _run(configure, lock, log, f"{what}: configuring", verbose)
+            _run([cmake, "--build", folder / "build", "--target", name], lock, log, f"{what}: the build", verbose)
+            for arguments in after:
+                _run([cmake, *arguments], lock, log, f"{what}: the installation", verbose)
+            built.write_text(key)
+        except OSError as error:
+            raise BuildError(f"cannot write to {folder}: {error.strerror}") from None
+        except BuildError as error:
+            if not any(cause in log.read_text() for cause in _TEMPORARY):
+                failed.write_text(f"{attempt}{error}")
+            raise
+    return library
