@@ -1,9 +1,9 @@
-"""``python -m cppcuda.kit``: makes a library of operators, or adds an operator to it."""
+"""``python -m cppcuda.kit``: makes a library of operators, adds an operator to it, or makes its wheel."""
 
 import argparse
 import sys
 
-from cppcuda.kit import LICENSES, KitError, add, new
+from cppcuda.kit import LICENSES, KitError, _wheel, add, new
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,15 +22,20 @@ def _parser() -> argparse.ArgumentParser:
             )
             command.add_argument("--license", choices=LICENSES, default="MIT", help="the licence (default: MIT)")
             command.add_argument("--author", help="the copyright holder (default: the authors of NAMESPACE)")
+    text = "make one wheel for several versions of torch"
+    _wheel.add_arguments(commands.add_parser("wheel", help=text, description=text.capitalize() + "."))
     return parser
 
 
 def main() -> int:
     given = vars(_parser().parse_args())
-    is_new = given.pop("command") == "new"
+    command = given.pop("command")
     try:
-        files = new(**given) if is_new else add(**given)
-    except KitError as error:
+        if command == "wheel":
+            print(_wheel.wheel(**given))
+            return 0
+        files = new(**given) if command == "new" else add(**given)
+    except (KitError, _wheel.WheelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(*files, sep="\n")

