@@ -2,7 +2,7 @@
 """Times every operator beside plain torch, torch.compile, the closest built-in and the memory roofline.
 
     benchmarks/bench.py [--quick] [--out DIR] [--case PATTERN]          see scripts/bench
-    benchmarks/bench.py --device cuda [--seconds S] [--out DIR]         on a GPU
+    benchmarks/bench.py --device cuda [--part PART] [--seconds S] [--out DIR]   on a GPU
 
 Results are compared before anything is timed. A case that fails or gives wrong results is reported, and the exit status
 is then not 0. Backward is torch.autograd.grad on a graph that was recorded before. If outputs are large, page faults
@@ -254,10 +254,11 @@ def describe(about: dict[str, Any], device: str) -> str:
 
 
 def selected(options: argparse.Namespace) -> list[Case]:
-    chosen = list(gpu_cases(options.tiny) if options.device == "cuda" else cases())
+    chosen = list(gpu_cases(options.tiny, options.part) if options.device == "cuda" else cases())
     if options.quick:
         chosen = [c for c in chosen if targeted_peers(c.key, options.device)]
-    return [c for c in chosen if re.search(options.case, c.name)]
+    skipped = json.loads(options.skip.read_text()) if options.skip else ()
+    return [c for c in chosen if re.search(options.case, c.name) and c.name not in skipped]
 
 
 def cases_of(regime: str, options: argparse.Namespace) -> list[Case]:
@@ -364,6 +365,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, help="seconds after which a case starts no further round")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, help="start no case that is likely to exceed this time")
+    parser.add_argument("--part", choices=("all", "flagship", "others"), default="all", help="of the cases for a GPU")
+    parser.add_argument("--skip", type=Path, metavar="FILE", help="a JSON list of names of cases to leave out")
     parser.add_argument("--tiny", action="store_true", help="check the GPU's cases on the CPU with tiny inputs")
     parser.add_argument("--no-compile", action="store_true", help="do not measure torch.compile")
     parser.add_argument("--worker", choices=ENVIRONMENT, help=argparse.SUPPRESS)
@@ -380,6 +383,9 @@ def main() -> None:
         return
 
     chosen = selected(options)
+    if not chosen and options.skip:
+        print("nothing is left to measure")
+        return
     if not chosen:
         sys.exit(f"no case has a name that matches {options.case!r}")
     width = max(len(c.name) for c in chosen)

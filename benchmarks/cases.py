@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import cppcuda
 import peers
@@ -246,49 +246,71 @@ def cases() -> Iterator[Case]:
         yield lltm(mode, 512, 512, 512)
 
 
+class GpuSizes(NamedTuple):
+    values: int
+    elements: int
+    batch: int
+    state: int
+    images: tuple[int, int, int, int]
+    small: tuple[int, int, int, int]
+    unaligned: tuple[int, int, int, int]
+
+
+_SIZES = GpuSizes(2**24, 2**26, 4096, 512, (8, 64, 256, 256), (8, 64, 128, 128), (8, 64, 255, 255))
+_TINY = GpuSizes(2**11, 2**12, 8, 8, (1, 8, 4, 4), (1, 8, 2, 2), (1, 8, 3, 3))
+_GPU: dict[str, Any] = {"regime": GPU_TIME}
+_MODES = ("forward", "backward")
+
+
+def _trilinear_on_gpu(mode: str, features: int, sizes: GpuSizes, dtype: str = "float32") -> Case:
+    return trilinear(mode, features, sizes.values // features, torch.float32, dtype=dtype, **_GPU)
+
+
+def flagship_cases(tiny: bool = False) -> Iterator[Case]:
+    """The most important cases for a GPU. tiny: for checks without a GPU."""
+    sizes = _TINY if tiny else _SIZES
+    for mode in _MODES:
+        yield activation("quick_gelu", mode, sizes.elements, **_GPU)
+        for features in (256, 32, 8, 3, 1):
+            yield _trilinear_on_gpu(mode, features, sizes)
+        for layout in ("contiguous", "channels_last"):
+            yield _without_compile(upsample(mode, layout, sizes.small, **_GPU))
+    for regime in (GPU_TIME, HOST_TIME):
+        yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
+
+
+def other_gpu_cases(tiny: bool = False) -> Iterator[Case]:
+    """The other cases for a GPU, all of them without torch.compile."""
+    return map(_without_compile, _other_gpu_cases(_TINY if tiny else _SIZES))
+
+
+def _other_gpu_cases(sizes: GpuSizes) -> Iterator[Case]:
+    for mode in _MODES:
+        yield lltm(mode, sizes.batch, sizes.state, sizes.state, **_GPU)
+        for layout in ("contiguous", "channels_last"):
+            yield upsample(mode, layout, sizes.images, **_GPU)
+        for dtype in ("bfloat16", "float16"):
+            yield activation("quick_gelu", mode, sizes.elements, dtype=dtype, **_GPU)
+            yield upsample(mode, shape=sizes.images, dtype=dtype, **_GPU)
+            yield _trilinear_on_gpu(mode, 256, sizes, dtype)
+    for mode in _MODES:
+        for dtype in ("float32", "bfloat16", "float16"):
+            yield activation("sigmoid", mode, sizes.elements, dtype=dtype, **_GPU)
+        yield _trilinear_on_gpu(mode, 8, sizes, "bfloat16")
+        yield _trilinear_on_gpu(mode, 3, sizes, "bfloat16")
+        yield upsample(mode, "channels_last", sizes.images, dtype="bfloat16", **_GPU)
+        yield _trilinear_on_gpu(mode, 4, sizes)
+        yield _trilinear_on_gpu(mode, 33, sizes)
+        for dtype in ("float32", "bfloat16"):
+            yield upsample(mode, shape=sizes.small, factor=4, dtype=dtype, **_GPU)
+            yield upsample(mode, shape=sizes.unaligned, dtype=dtype, **_GPU)
+
+
 def _without_compile(case: Case) -> Case:
     return dataclasses.replace(case, plain=None)
 
 
-def gpu_cases(tiny: bool = False) -> Iterator[Case]:
-    """The cases for a GPU, the most important first, because time may run out. tiny: for checks without a GPU."""
-    gpu: dict[str, Any] = {"regime": GPU_TIME}
-    modes, half_types = ("forward", "backward"), ("bfloat16", "float16")
-    values, images, elements, batch = 2**24, (8, 64, 256, 256), 2**26, 4096
-    unaligned, small = (8, 64, 255, 255), (8, 64, 128, 128)
-    if tiny:
-        values, images, elements, batch = 2**11, (1, 8, 4, 4), 2**12, 8
-        unaligned, small = (1, 8, 3, 3), (1, 8, 2, 2)
-
-    def trilinear_case(mode: str, features: int, dtype: str = "float32") -> Case:
-        return trilinear(mode, features, values // features, torch.float32, dtype=dtype, **gpu)
-
-    for mode in modes:
-        yield activation("quick_gelu", mode, elements, **gpu)
-        yield trilinear_case(mode, 256)
-        yield _without_compile(upsample(mode, shape=images, **gpu))
-    for regime in (GPU_TIME, HOST_TIME):
-        yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
-    for mode in modes:
-        yield trilinear_case(mode, 8)
-        yield trilinear_case(mode, 3)
-        yield _without_compile(lltm(mode, batch, 512 if not tiny else 8, 512 if not tiny else 8, **gpu))
-        yield _without_compile(upsample(mode, "channels_last", images, **gpu))
-        for dtype in half_types:
-            yield _without_compile(activation("quick_gelu", mode, elements, dtype=dtype, **gpu))
-            yield _without_compile(upsample(mode, shape=images, dtype=dtype, **gpu))
-            yield _without_compile(trilinear_case(mode, 256, dtype))
-    for mode in modes:
-        yield _without_compile(activation("sigmoid", mode, elements, **gpu))
-        yield trilinear_case(mode, 1)
-        yield trilinear_case(mode, 32)
-        yield _without_compile(trilinear_case(mode, 8, "bfloat16"))
-        yield _without_compile(trilinear_case(mode, 3, "bfloat16"))
-        yield _without_compile(activation("sigmoid", mode, elements, dtype="bfloat16", **gpu))
-        yield _without_compile(upsample(mode, "channels_last", images, dtype="bfloat16", **gpu))
-        yield _without_compile(activation("sigmoid", mode, elements, dtype="float16", **gpu))
-        yield _without_compile(trilinear_case(mode, 4))
-        yield _without_compile(trilinear_case(mode, 33))
-        for dtype in ("float32", "bfloat16"):
-            yield _without_compile(upsample(mode, shape=small, factor=4, dtype=dtype, **gpu))
-            yield _without_compile(upsample(mode, shape=unaligned, dtype=dtype, **gpu))
+def gpu_cases(tiny: bool = False, part: str = "all") -> list[Case]:
+    """The cases of a part, "flagship" or "others", or "all"."""
+    flagship, others = list(flagship_cases(tiny)), list(other_gpu_cases(tiny))
+    return {"all": flagship + others, "flagship": flagship, "others": others}[part]

@@ -1,0 +1,521 @@
+#!/usr/bin/env python3
+"""Runs what scripts/gpu_bundle built on a machine with a GPU, and compiles and installs nothing.
+
+Stages, the most valuable first, each in processes of its own:
+
+    smoke       the C++ tests, which run every instance of every kernel
+    flagship    the benchmark's most important cases, one of them twice, which shows the noise
+    sanitizers  the C++ tests under compute-sanitizer: memcheck, racecheck, synccheck, initcheck
+    profile     the flagship cases under ncu, or under torch's profiler if ncu does not work
+    benchmark   all other cases of the benchmark
+    tests       the Python tests that need CUDA
+
+If a CUDA error makes a process useless, the test is named and the rest goes on in a new process. The folder gets three
+files, which are written again every ten seconds: summary.txt, results.json, and logs.tar.gz with everything else.
+--resume takes the results.json of an earlier call, and leaves out the tests and cases that it has results of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BUNDLE = Path(__file__).resolve().parents[1]
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+# The last seconds are for ending the processes and writing the files.
+MARGIN = 20
+# After such an error no CUDA call of the process works.
+CUDA_ERROR = re.compile(r"CUDA error|illegal (memory access|instruction)|misaligned address|unspecified launch failure")
+# Reads past the end of an allocation. compute-sanitizer must find it, which shows that it works on this machine.
+PLANTED = """
+import cppcuda, torch
+class TooLarge:
+    def __init__(self, t, shape):
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (t.data_ptr(), False), "version": 2}
+small = torch.zeros(64).to("cuda")
+feats = torch.as_tensor(TooLarge(small, (64, 8, 8)), device="cuda")
+torch.ops.cppcuda.trilinear(feats, torch.zeros(64, 3).to("cuda")).cpu()
+"""
+MACHINE = """
+import json, torch, cppcuda
+cuda = torch.cuda.is_available()
+print(json.dumps({
+    "torch": torch.__version__, "torch_folder": torch.__path__[0], "library": str(cppcuda.library_path()),
+    "architectures": cppcuda.config().cuda_architectures,
+    "gpu": torch.cuda.get_device_name() if cuda else None,
+    "capability": "{}{}".format(*torch.cuda.get_device_capability()) if cuda else None,
+}))
+"""
+
+
+class SkippedError(Exception):
+    """A stage cannot run on this machine. The message says why."""
+
+
+@dataclass
+class Stage:
+    """What a stage may use, and where it puts its results."""
+
+    log: Path  # a folder
+    deadline: float
+    environment: dict[str, str]
+    results: dict[str, Any]  # test or case: "passed", or what went wrong, or numbers
+    before: dict[str, Any]  # results of an earlier call
+    dry_run: bool
+
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def lines(self, command: Sequence[str | Path], log: str, **environment: str) -> Iterator[str]:
+        """The output of a command, which is also appended to a log. Ends the command when the time is over.
+
+        If the caller stops reading, the command is killed. The last line is "exit status N".
+        """
+        with (self.log / log).open("a") as file:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                cwd=BUNDLE,
+                env=self.environment | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+
+            def kill() -> None:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+            timer = threading.Timer(max(0, self.seconds_left()), kill)
+            timer.start()
+            try:
+                assert process.stdout
+                for line in process.stdout:
+                    file.write(line)
+                    file.flush()
+                    yield line.rstrip("\n")
+                status = "no time left" if self.seconds_left() <= 0 else f"exit status {process.wait()}"
+                file.write(f"{status}\n")
+                yield status
+            finally:
+                timer.cancel()
+                kill()
+                process.wait()
+
+    def run(self, command: Sequence[str | Path], log: str, **environment: str) -> str:
+        """Runs a command and returns "exit status N", or "no time left"."""
+        status = ""
+        for line in self.lines(command, log, **environment):
+            status = line
+        return status
+
+
+def gtest_names(program: Path, environment: dict[str, str]) -> list[str]:
+    done = subprocess.run([program, "--gtest_list_tests"], env=environment, capture_output=True, text=True)
+    names, suite = [], ""
+    for line in done.stdout.splitlines():
+        name = line.split("#")[0]
+        if name.startswith("  "):
+            names.append(suite + name.strip())
+        elif name.rstrip().endswith("."):
+            suite = name.strip()
+    if not names:
+        raise RuntimeError(f"{program} lists no tests:\n{done.stdout}{done.stderr}")
+    return names
+
+
+def first_of_each_suite(names: Sequence[str]) -> list[str]:
+    return list({name.rpartition(".")[0]: name for name in reversed(names)}.values())[::-1]
+
+
+def run_gtest(stage: Stage, program: Sequence[str | Path], names: Sequence[str], log: str) -> None:
+    """Runs the tests of a GoogleTest program. After a crash or a CUDA error a new process runs the rest."""
+    remaining = list(names)
+    while remaining and stage.seconds_left() > 0:
+        test, output, ended = "", [], ""
+        for line in stage.lines(program, log, GTEST_FILTER=":".join(remaining)):
+            begins = re.match(r"\[ RUN      \] (\S+)", line)
+            ends = re.match(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? ", f"{line} ")
+            if begins:
+                test, output = begins[1], []
+            elif ends and ends[2] == test:
+                failed = ends[1] == "FAILED"
+                stage.results[test] = "\n".join(output[-20:]) or "failed" if failed else "passed"
+                test = ""
+                if failed and CUDA_ERROR.search("\n".join(output)):
+                    break
+            else:
+                output.append(line)
+            ended = line
+        if test and ended != "no time left":
+            stage.results[test] = "\n".join([*output[-20:-1], f"the process ended with {ended}"])
+        rest = [name for name in remaining if name not in stage.results]
+        if len(rest) == len(remaining):
+            if ended != "no time left":
+                raise RuntimeError(f"{program[0]} ran no test: {ended}, see {log}")
+            break
+        remaining = rest
+
+
+def summary_of(results: dict[str, Any], expected: int) -> str:
+    passed = sum(result == "passed" for result in results.values())
+    failed = [name for name, result in results.items() if isinstance(result, str) and result != "passed"]
+    text = f"{passed} of {expected} passed"
+    return text + (f", FAILED: {', '.join(failed[:5])}{', ...' if len(failed) > 5 else ''}" if failed else "")
+
+
+def smoke(stage: Stage) -> str:
+    program = BUNDLE / "cuda_tests"
+    every = gtest_names(program, stage.environment)
+    names = first_of_each_suite(every) if stage.dry_run else every
+    stage.results |= {n: r for n, r in stage.before.items() if n in names and r == "passed"}
+    run_gtest(stage, [program], [n for n in names if n not in stage.results], "smoke.log")
+    return summary_of(stage.results, len(names))
+
+
+def is_measured(result: Any) -> bool:
+    return not isinstance(result, str)
+
+
+def bench(stage: Stage, name: str, *options: str) -> dict[str, Any]:
+    """Runs cases of the benchmark, and returns what it measured, by the case's name."""
+    file = stage.log / f"{name}.json"
+    options = (*options, "--seconds", str(stage.seconds_left() - 10), "--json", str(file))
+    device = ["--tiny", "--no-compile", "--rounds", "1"] if stage.dry_run else ["--device", "cuda"]
+    ended = stage.run([sys.executable, BUNDLE / "benchmarks/bench.py", *device, *options], f"{name}.log")
+    if not file.exists() and ended == "exit status 0":
+        return {}  # an earlier call measured everything
+    if not file.exists():
+        raise RuntimeError(f"nothing was measured: {ended}, see {name}.log")
+    measured = json.loads(file.read_text())
+    for t in measured["targets"]:
+        if t["cases"]:
+            print(f"  {t['target']}: {t['measured']:.2f} of {t['against']}, {t['case']}", flush=True)
+    return {row["name"]: row for row in measured["rows"]}
+
+
+def bench_rest(stage: Stage, part: str) -> str:
+    """Measures those cases of a part that no earlier call has measured. Returns the summary."""
+    stage.results |= {name: result for name, result in stage.before.items() if is_measured(result)}
+    done = stage.log / "done.json"
+    done.write_text(json.dumps(list(stage.results)))
+    rows = bench(stage, part, "--part", part, "--skip", str(done))
+    stage.results |= {name: row["failed"].get("cppcuda") or row["contestants"] for name, row in rows.items()}
+    failed = [name for name, result in stage.results.items() if not is_measured(result)]
+    text = f"{len(stage.results) - len(failed)} cases measured"
+    return text + (f", FAILED: {', '.join(failed)}" if failed else "")
+
+
+def flagship(stage: Stage) -> str:
+    text = bench_rest(stage, "flagship")
+    first = next((name for name, result in stage.results.items() if is_measured(result)), "")
+    if first and stage.seconds_left() > 20:
+        options = ("--part", "flagship", "--no-compile", "--case", f"^{re.escape(first)}$")
+        again = bench(stage, "again", *options)[first]["contestants"]
+        if again:
+            noise = again["cppcuda"]["median"] / stage.results[first]["cppcuda"]["median"]
+            text += f"; {first} measured twice: {noise:.3f}"
+    return text
+
+
+def benchmark(stage: Stage) -> str:
+    return bench_rest(stage, "others")
+
+
+def find_tool(name: str) -> str:
+    path = os.pathsep.join((os.environ.get("PATH", ""), f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin"))
+    found = shutil.which(name, path=path)
+    if not found:
+        raise SkippedError(f"{name} was not found (it comes with the CUDA toolkit)")
+    return found
+
+
+def sanitizers(stage: Stage) -> str:
+    sanitizer, program = find_tool("compute-sanitizer"), BUNDLE / "cuda_tests"
+    # Only cppcuda's kernels; the option's name depends on the version. The library checks its launches itself.
+    helped = subprocess.run([sanitizer, "--help"], capture_output=True, text=True).stdout
+    options = ["--report-api-errors", "no", "--error-exitcode", "86"]
+    for option in ("--kernel-name", "--kernel-regex"):
+        if option in helped:
+            options += [option, "kns=cppcuda"]
+            break
+    environment = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # allocations have their exact sizes
+    planted = [sanitizer, "--tool", "memcheck", *options, sys.executable, "-c", PLANTED]
+    found = "\n".join(stage.lines(planted, "planted.log", **environment))
+    if re.search("device not supported|not supported on this device", found, re.IGNORECASE):
+        raise SkippedError("compute-sanitizer does not support this device")
+    first = {name.rpartition(".")[0]: name for name in first_of_each_suite(gtest_names(program, stage.environment))}
+    suites = list(first)[: 2 if stage.dry_run else None]
+    if "Invalid __global__ read" not in found:
+        stage.results["planted error"] = "not found, see planted.log"
+
+    def check(tool: str) -> None:
+        for suite in suites:
+            if stage.before.get(f"{tool} {suite}") == "passed":
+                stage.results[f"{tool} {suite}"] = "passed"
+                continue
+            if stage.seconds_left() <= 0:
+                return
+            tests = first[suite] if stage.dry_run else f"{suite}.*"
+            command = [sanitizer, "--tool", tool, *options, program, "--gtest_brief=1"]
+            output = list(stage.lines(command, f"{tool}.log", GTEST_FILTER=tests, **environment))
+            if output[-1] == "no time left":
+                return
+            errors = [line for line in output if "ERROR SUMMARY" in line or "FAILED" in line]
+            passed = output[-1] == "exit status 0"
+            stage.results[f"{tool} {suite}"] = "passed" if passed else "; ".join([*errors[:3], output[-1]])
+            print(f"  {tool} {suite}: {stage.results[f'{tool} {suite}']}", flush=True)
+
+    with ThreadPoolExecutor(len(TOOLS)) as pool:
+        list(pool.map(check, TOOLS))
+    return summary_of(stage.results, len(TOOLS) * len(suites))
+
+
+def profile(stage: Stage) -> str:
+    program = [sys.executable, BUNDLE / "benchmarks/profile_cases.py", *(["--tiny"] if stage.dry_run else [])]
+    try:
+        ncu = find_tool("ncu")
+        trial = Stage(stage.log, min(stage.deadline, time.monotonic() + 10), stage.environment, {}, {}, stage.dry_run)
+        one = first_of_each_suite(gtest_names(BUNDLE / "cuda_tests", stage.environment))[0]
+        command = [ncu, "--csv", "--metrics", "gpu__time_duration.sum", "--launch-count", "1", BUNDLE / "cuda_tests"]
+        works = any(
+            "gpu__time_duration.sum" in line for line in trial.lines(command, "ncu-trial.log", GTEST_FILTER=one)
+        )
+    except SkippedError:
+        works = False
+    if works:
+        options = ["--set", "detailed", "--csv", "--page", "details", "--kernel-name-base", "demangled"]
+        options += ["--kernel-name", "regex:cppcuda", "--log-file", stage.log / "ncu.csv"]
+        ended = stage.run([ncu, *options, *program], "profile.log")
+        text = "ncu.csv"
+    else:
+        ended = stage.run([*program, "--trace", stage.log / "trace.json"], "profile.log")
+        text = "ncu does not work here; occupancy by torch's profiler in profile.log"
+    if ended != "exit status 0":
+        raise RuntimeError(f"{ended}, see profile.log")
+    return text
+
+
+def tests(stage: Stage) -> str:
+    workers = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
+    pattern = re.compile(r"(?:\[gw\d+\] \[ *\d+%\] )?(PASSED|FAILED|ERROR) (\S+)|(\S+::\S+) (PASSED|FAILED|ERROR)")
+    # The other files test what a GPU does not change, and some need the whole source tree.
+    files = [f"python/tests/test_{name}.py" for name in ("operators", "elementwise", "cuda_operators", "cuda")]
+    keyword = "outputs_are_saved" if stage.dry_run else "cuda"
+    options = ["-k", keyword, "-v", "--tb=short", "-p", "no:cacheprovider", "--rootdir", BUNDLE]
+    stage.results |= {name: "passed" for name, result in stage.before.items() if result == "passed"}
+    arguments = stage.log / "deselect.txt"
+    arguments.write_text("".join(f"--deselect={name}\n" for name in stage.results))
+    ended = []
+    # Tests marked large fill the GPU's memory, so they run alone.
+    selections: list[tuple[str, list[str]]] = [("not large", workers), ("large", [])]
+    for selection, processes in selections[: 1 if stage.dry_run else 2]:
+        command = [sys.executable, "-m", "pytest", *files, *options, "-m", selection, *processes, f"@{arguments}"]
+        output = list(stage.lines(command, "tests.log", OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS="2"))
+        for found in filter(None, map(pattern.match, output)):
+            outcome, name = (found[1], found[2]) if found[1] else (found[4], found[3])
+            stage.results[name] = outcome.lower() if outcome == "PASSED" else f"{outcome}, see tests.log"
+        ended.append(output[-1])
+    # 5: no test was selected
+    if any(end not in ("exit status 0", "exit status 1", "exit status 5") for end in ended):
+        raise RuntimeError(f"{summary_of(stage.results, len(stage.results))}; {', '.join(ended)}, see tests.log")
+    return summary_of(stage.results, len(stage.results))
+
+
+@dataclass(frozen=True)
+class Plan:
+    run: Callable[[Stage], str]
+    least: int  # seconds that are kept for the stage
+    most: int  # seconds that it may take while others follow
+
+
+PLANS = {
+    "smoke": Plan(smoke, 60, 150),
+    "flagship": Plan(flagship, 120, 240),
+    "sanitizers": Plan(sanitizers, 60, 150),
+    "profile": Plan(profile, 30, 90),
+    "benchmark": Plan(benchmark, 30, 240),
+    "tests": Plan(tests, 30, 600),
+}
+
+
+class Clocks:
+    """Records the GPU's clock rates, power and reasons for throttling once per second."""
+
+    QUERY = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "clocks_event_reasons.active")
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.process, self.read = file, None, 0
+        program = shutil.which("nvidia-smi")
+        if program:
+            query = f"--query-gpu={','.join(self.QUERY)}"
+            command = [program, query, "--format=csv,noheader,nounits", "-i", "0", "-l", "1"]
+            self.process = subprocess.Popen(command, stdout=file.open("w"), stderr=subprocess.DEVNULL)
+
+    def since_last_call(self) -> dict[str, Any]:
+        """The smallest, median and largest of each number, and the reasons, since the last call."""
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        rows = [row for row in csv.reader(lines[self.read :]) if len(row) == len(self.QUERY)]
+        self.read = len(lines)
+        result: dict[str, Any] = {}
+        for name, column in zip(self.QUERY, zip(*rows, strict=True), strict=False):
+            if name == self.QUERY[-1]:
+                result[name] = sorted({value.strip() for value in column})
+                continue
+            values = [float(value) for value in column if re.fullmatch(r" *[0-9.]+ *", value)]
+            if values:
+                result[name] = [min(values), statistics.median(values), max(values)]
+        return result
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+class Report:
+    """The three files of results."""
+
+    def __init__(self, out: Path, work: Path, results: dict[str, Any]) -> None:
+        self.out, self.work, self.results = out, work, results
+        self.lock, self.stopped = threading.Lock(), threading.Event()
+        threading.Thread(target=self._publish_often, daemon=True).start()
+
+    def _publish_often(self) -> None:
+        while not self.stopped.wait(10):
+            self.publish()
+
+    def summary(self) -> str:
+        machine, stages = self.results["machine"], list(self.results["stages"].items())
+        lines = [f"{machine['gpu'] or 'no GPU'}, torch {machine['torch']}, commit {self.results['commit']}"]
+        lines += [f"{name}: {s['status']} ({s['seconds']:.0f} s), {s['line']}" for name, s in stages]
+        return "\n".join(lines) + "\n"
+
+    def publish(self) -> None:
+        """Writes the files. One that is being written has another name, so that a kill leaves the last one."""
+        with self.lock:
+            self._replace("summary.txt", lambda path: path.write_text(self.summary()))
+            # A copy, because the stages' threads go on writing. json copies a dict's items at once.
+            results = json.loads(json.dumps(self.results))
+            self._replace("results.json", lambda path: path.write_text(json.dumps(results, indent=1) + "\n"))
+
+            def archive(path: Path) -> None:
+                with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+                    tar.add(self.work, "logs")
+
+            self._replace("logs.tar.gz", archive)
+
+    def _replace(self, name: str, write: Callable[[Path], object]) -> None:
+        temporary = self.work.parent / name
+        write(temporary)
+        shutil.move(temporary, self.out / f".{name}")
+        (self.out / f".{name}").replace(self.out / name)
+
+
+def run_stages(options: argparse.Namespace, report: Report, environment: dict[str, str], deadline: float) -> None:
+    chosen = [name for name in PLANS if not options.only or name in options.only]
+    earlier = json.loads(options.resume.read_text())["stages"] if options.resume else {}
+    clocks = Clocks(report.work / "gpu.csv")
+    for i, name in enumerate(chosen):
+        start = time.monotonic()
+        kept = sum(PLANS[later].least for later in chosen[i + 1 :])
+        seconds = deadline - start - kept
+        seconds = min(seconds, PLANS[name].most) if chosen[i + 1 :] else seconds
+        entry: dict[str, Any] = {"status": "running", "seconds": 0, "line": "", "results": {}}
+        report.results["stages"][name] = entry
+        before = earlier.get(name, {}).get("results", {})
+        (report.work / name).mkdir()
+        stage = Stage(report.work / name, start + seconds, environment, entry["results"], before, options.dry_run)
+        print(f"== {name} (at most {seconds:.0f} s)", flush=True)
+        try:
+            if seconds < 5:
+                raise RuntimeError("no time left")
+            entry["line"] = PLANS[name].run(stage)
+            entry["status"] = "FAILED" if "FAILED" in entry["line"] else "passed"
+            if stage.seconds_left() <= 0 and entry["status"] == "passed":
+                entry["status"], entry["line"] = "FAILED", f"not done after {seconds:.0f} s; {entry['line']}"
+        except SkippedError as why:
+            entry["status"], entry["line"] = "SKIPPED", str(why)
+        except Exception as error:  # the next stages run nevertheless
+            entry["status"], entry["line"] = "FAILED", f"{error}"
+        entry["seconds"] = time.monotonic() - start
+        entry["clocks"] = clocks.since_last_call()
+        print(f"{name}: {entry['status']}, {entry['line']}", flush=True)
+        report.publish()
+    clocks.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    out = Path(os.environ.get("OUT", "out/gpu_check"))
+    parser.add_argument("--out", type=Path, default=out, help="folder for the results (default: $OUT or out/gpu_check)")
+    parser.add_argument("--minutes", type=float, default=10, help="time for all stages together (default: 10)")
+    parser.add_argument("--only", action="append", choices=PLANS, default=[], help="a stage; may be repeated")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="the results.json of an earlier call")
+    parser.add_argument("--dry-run", action="store_true", help="without a GPU: emulated kernels, tiny sizes")
+    parser.add_argument("--began", type=float, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    deadline = time.monotonic() - options.began + 60 * options.minutes - MARGIN
+
+    site = BUNDLE / "site"
+    environment = os.environ | {"PYTHONPATH": str(site), "CPPCUDA_BUILD": "0", "PYTHONUNBUFFERED": "1"}
+    environment["CPPCUDA_COMMIT"] = commit = (BUNDLE / "commit").read_text().strip()
+    asked = subprocess.run([sys.executable, "-c", MACHINE], env=environment, capture_output=True, text=True)
+    if asked.returncode:
+        print(f"gpu_check: the bundle cannot be used here:\n{asked.stderr[-2000:]}", file=sys.stderr)
+        return 1
+    machine = json.loads(asked.stdout.splitlines()[-1])
+    environment["CPPCUDA_EXPECTED_LIBRARY"] = machine["library"]
+    environment["LD_LIBRARY_PATH"] = f"{machine['torch_folder']}/lib:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    if not options.dry_run:
+        if not machine["gpu"]:
+            print(f"gpu_check: no GPU that torch {machine['torch']} can use", file=sys.stderr)
+            return 2
+        built = machine["architectures"]
+        if not any(re.fullmatch(rf"(sm|compute)_{machine['capability'][:-1]}\d[af]?", name) for name in built):
+            print(
+                f"gpu_check: the kernels are for {', '.join(built)}, but the GPU has {machine['capability']}",
+                file=sys.stderr,
+            )
+            return 1
+        environment["CPPCUDA_REQUIRE_CUDA"] = "1"
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"commit": commit, "machine": machine, "dry_run": options.dry_run, "stages": {}}
+    with tempfile.TemporaryDirectory(prefix="gpu_check-") as folder:
+        work = Path(folder) / "logs"
+        work.mkdir()
+        report = Report(options.out, work, results)
+        run_stages(options, report, environment, deadline)
+        report.stopped.set()
+        report.publish()
+    print(f"\n{report.summary()}", end="")
+    statuses = {stage["status"] for stage in results["stages"].values()}
+    return 1 if "FAILED" in statuses else 3 if "SKIPPED" in statuses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
