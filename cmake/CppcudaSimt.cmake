@@ -56,13 +56,20 @@ function(cppcuda_add_emulated_test test library)
   get_target_property(folders ${library}_ops INCLUDE_DIRECTORIES)
   cppcuda_emulated_sources(${library} sources)
   cppcuda_add_kernel_table(${test}_table ${library} TRUE)
-  add_executable(
-    ${test}
-    ${arg_SOURCES} ${sources} ${cpu_objects} $<TARGET_OBJECTS:${library}_ops> $<TARGET_OBJECTS:${library}_kernel_calls>
-    $<TARGET_OBJECTS:cppcuda_kit> $<TARGET_OBJECTS:cppcuda_simt_device> $<TARGET_OBJECTS:${test}_table>)
-  # The headers that replace those of the kit come first.
-  target_include_directories(${test} PRIVATE "${CPPCUDA_KIT_ROOT}/simt/include" ${folders})
-  target_link_libraries(${test} PRIVATE cppcuda::simt cppcuda::torch_cpu)
+  # All of the library, with its CUDA files compiled for the emulator. The headers that replace those of the kit come first.
+  add_library(${test}_library INTERFACE)
+  target_sources(
+    ${test}_library
+    INTERFACE ${cpu_objects} $<TARGET_OBJECTS:cppcuda_simt> $<TARGET_OBJECTS:${test}_kernels> $<TARGET_OBJECTS:${library}_ops>
+              $<TARGET_OBJECTS:${library}_kernel_calls> $<TARGET_OBJECTS:cppcuda_kit> $<TARGET_OBJECTS:cppcuda_simt_device>
+              $<TARGET_OBJECTS:${test}_table>)
+  target_include_directories(${test}_library INTERFACE "${CPPCUDA_KIT_ROOT}/simt/include" ${folders})
+  target_link_libraries(${test}_library INTERFACE cppcuda::simt cppcuda::torch_cpu)
+  add_library(${test}_kernels OBJECT ${sources})
+  target_include_directories(${test}_kernels PRIVATE "${CPPCUDA_KIT_ROOT}/simt/include" ${folders})
+  target_link_libraries(${test}_kernels PRIVATE cppcuda::simt cppcuda::torch_cpu)
+  add_executable(${test} ${arg_SOURCES})
+  target_link_libraries(${test} PRIVATE ${test}_library)
   set(tests ${test})
   set(environment "")
   if(arg_SHARDS)

@@ -442,4 +442,25 @@ TEST(StrideLaunch, CoversTheWorkOrFillsAnyGpu) {
   }
 }
 
+// Compared with a search through every number of rows.
+TEST(RowsPerPart, TakesTheShortestTime) {
+  using cppcuda::kit::ceil_div;
+  for (const int64_t rows : {1, 5, 37, 128, 1000}) {
+    for (const int64_t parts : {1, 7, 32, 395, 396, 5000}) {
+      const int64_t slots = 396, overhead = 3, least = 4, most = 64;
+      const auto time = [&](int64_t rows_of_part) {
+        return ceil_div(parts * ceil_div(rows, rows_of_part), slots) * (rows_of_part + overhead);
+      };
+      const int64_t chosen = cppcuda::kit::rows_per_part(rows, parts, slots, overhead, least, most);
+      EXPECT_TRUE(0 < chosen && chosen <= std::min(rows, most));
+      for (int64_t other = std::min(rows, least); other <= std::min(rows, most); ++other) {
+        EXPECT_LE(time(chosen), time(other)) << rows << " rows, " << parts << " parts: " << other;
+      }
+    }
+  }
+  EXPECT_EQ(cppcuda::kit::rows_per_part(0, 7, 396, 3, 4, 64), 0);
+  // 12 segments of 32 parts are 384 of the 396 at once.
+  EXPECT_EQ(cppcuda::kit::rows_per_part(128, 32, 396, 3, 4, 64), 11);
+}
+
 }  // namespace

@@ -344,6 +344,11 @@ TEST(UpsampleAxis, HoldsWhereFloatsAreSparse) {
   }
 }
 
+// Blocks that a device holds at once, of any kernel.
+constexpr int64_t resident = 400;
+constexpr auto blocks_of_strips = [](int, int) { return resident; };
+constexpr auto blocks_of_tiles = [](bool, unsigned, unsigned) { return resident; };
+
 // Every value of the target belongs to exactly one part.
 TEST(ImageLaunch, EveryValueIsWrittenOnce) {
   for (const int64_t channels : {1, 3, 8, 9, 24}) {
@@ -352,7 +357,7 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
         for (const bool packs : {false, true}) {
           for (const bool planes : {false, true}) {
             const ImageSizes target{2, channels, height, width};
-            const auto [shape, parts, n, k] = image_launch(target, 4, channels_last, packs, planes);
+            const auto [shape, parts, n, k] = image_launch(target, 4, channels_last, packs, planes, blocks_of_strips);
             EXPECT_TRUE(n == 1 || (packs && channels_last && channels % n == 0));
             EXPECT_TRUE(k == 1 || (planes && !channels_last && k == planes_per_thread(4)));
             EXPECT_TRUE((int64_t{shape.blocks} - 1) * shape.threads < parts.count && shape.blocks > 0);
@@ -379,7 +384,7 @@ TEST(ImageLaunch, EveryValueIsWrittenOnce) {
 TEST(ImageLaunch, HoldsForAnySize) {
   for (const int64_t width : {int64_t{1} << 16, int64_t{1} << 31, int64_t{1} << 40}) {
     for (const int64_t channels : {1, 3, 4, 8, 1 << 10}) {
-      const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true);
+      const auto [shape, parts, n, k] = image_launch({1, channels, 100, width}, 2, false, true, true, blocks_of_strips);
       EXPECT_EQ(n, 1);
       EXPECT_EQ(k, channels < 4 ? 1 : 8);
       EXPECT_EQ(parts.count, (channels + k - 1) / k * parts.segments.value() * width);
@@ -395,7 +400,7 @@ TEST(ImageLaunch, HoldsForAnySize) {
 
 // Small targets have as many threads as values.
 TEST(ImageLaunch, SmallTargets) {
-  const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, true);
+  const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, true, blocks_of_strips);
   EXPECT_EQ(parts.count, 64 * 32 * 32);
   EXPECT_TRUE(n == 1 && k == 1);
 }
@@ -424,7 +429,7 @@ TEST(UpsampleAxis, FewReadersAreAtMostColumnsTogether) {
 // Every value of the target belongs to exactly one thread of one tile, and what it reads is in the tile's window.
 template <class A>
 void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_bytes, bool packs, bool backward) {
-  const auto tiles = tile_launch(target, x, element_bytes, packs, backward);
+  const auto tiles = tile_launch(target, x, element_bytes, packs, backward, blocks_of_tiles);
   ASSERT_TRUE(tiles);
   EXPECT_TRUE(packs || !tiles->packs);
   const int columns = tiles->width, planes = tile_planes<A>(columns, element_bytes);
@@ -495,7 +500,7 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
       };
       check({3, 101, height, out}, {2, 51, height, out}, false);
       if (16 * axis.scale < 1) {
-        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true, true));
+        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true, true, blocks_of_tiles));
       } else {
         check({3, 101, height, in}, {2, 51, height, in}, true);
       }
@@ -519,10 +524,10 @@ TEST(TileLaunch, AnyScale) {
       check_tiles(axis(1024, 256, scale), {8, 64, 128, 1024}, 2, packs, true);
     }
     for (const double scale : {0.4, 1e-300}) {
-      EXPECT_FALSE(tile_launch({8, 64, 128, 512}, axis(256, 512, scale), 2, packs, false));
+      EXPECT_FALSE(tile_launch({8, 64, 128, 512}, axis(256, 512, scale), 2, packs, false, blocks_of_tiles));
     }
     for (const double scale : {0.9, 16.1, 1e300}) {
-      EXPECT_FALSE(tile_launch({8, 64, 128, 256}, axis(256, 512, scale), 2, packs, true));
+      EXPECT_FALSE(tile_launch({8, 64, 128, 256}, axis(256, 512, scale), 2, packs, true, blocks_of_tiles));
     }
   }
 }
@@ -530,7 +535,7 @@ TEST(TileLaunch, AnyScale) {
 TEST(TileLaunch, NoneWhereTilesWouldBeSmallOrFewOrWide) {
   const auto axis = [](int64_t in, int64_t out) { return make_axis<float>(Mode::half_pixel, in, out, {}); };
   const auto launch = [&](const ImageSizes& target, int64_t in, bool packs = true) {
-    return tile_launch(target, axis(in, target.width), 2, packs, false);
+    return tile_launch(target, axis(in, target.width), 2, packs, false, blocks_of_tiles);
   };
   EXPECT_FALSE(launch({1, 4, 1 << 14, 64}, 32));  // one group of planes with 16 strips: the tiles are too small
   EXPECT_TRUE(launch({1, 8, 1 << 14, 64}, 32));
@@ -567,7 +572,7 @@ TEST(TileLaunch, BanksOfColumns) {
 
 TEST(TileLaunch, ManyPlanes) {
   const auto axis = make_axis<float>(Mode::half_pixel, 2048, 4096, {});
-  const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, true, false);
+  const auto tiles = tile_launch({int64_t{1} << 16, 1 << 12, 4096, 4096}, axis, 2, true, false, blocks_of_tiles);
   ASSERT_TRUE(tiles);
   EXPECT_EQ(tiles->all_groups, int64_t{1} << 26);
   const auto last = tiles->parts[tiles->parts.count - 1];

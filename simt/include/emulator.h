@@ -42,13 +42,18 @@ struct Launch {
 // Calls `body` once for each CUDA thread. Throws Error.
 void run(const Launch& launch, const std::function<void()>& body);
 
-// Records that a kernel was launched. When the program exits, the launched kernels are written to
-// $CPPCUDA_SIMT_KERNELS.
-void record(const void* kernel);
+// Records a launch. When the program exits, the launched kernels are written to $CPPCUDA_SIMT_KERNELS. With
+// $CPPCUDA_SIMT_LAUNCHES, each launch is written to that file, and no kernel runs. Returns whether it runs.
+bool record(const void* kernel, const Launch& launch);
+
+// The number of blocks that a device holds at once: of any kernel as many as an H100 with three blocks on each of its
+// 132 multiprocessors. With $CPPCUDA_SIMT_LAUNCHES it comes from the file $CPPCUDA_SIMT_RESIDENT, and a question that
+// this file does not answer is written among the launches.
+int64_t resident_blocks(const void* kernel, unsigned threads, size_t shared_bytes);
 
 template <class... Params>
 void launch(void (*kernel)(Params...), const Launch& launch, std::type_identity_t<Params>... params) {
-  record(reinterpret_cast<const void*>(kernel));
+  if (!record(reinterpret_cast<const void*>(kernel), launch)) return;
   run(launch, [=] { kernel(params...); });
 }
 

@@ -2,7 +2,11 @@
 
 // All kernels are launched here.
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 #include "cppcuda/kit/cuda/driver_error.h"
@@ -19,21 +23,55 @@ inline std::string error_text(cudaError_t error) {
   return driver_error(driver, runtime);
 }
 
+// Makes a device the current one of this library's CUDA runtime, which is not torch's, for a scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) : device_(device) {
+    error = cudaGetDevice(&previous_);
+    if (error == cudaSuccess && previous_ != device) error = cudaSetDevice(device);
+  }
+  ~DeviceScope() {
+    if (error == cudaSuccess && previous_ != device_) cudaSetDevice(previous_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+  cudaError_t error;
+
+ private:
+  int device_, previous_ = 0;
+};
+
 // A grid without blocks launches nothing.
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
             std::type_identity_t<Params>... params) {
   if (shape.blocks == 0) return;
-  // This library links its own CUDA runtime, which has its own current device.
-  int previous = 0;
-  cudaError_t error = cudaGetDevice(&previous);
-  if (error == cudaSuccess && previous != stream.device) error = cudaSetDevice(stream.device);
+  const DeviceScope scope(stream.device);
+  cudaError_t error = scope.error;
   if (error == cudaSuccess) {
     kernel<<<shape.blocks, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream.handle)>>>(params...);
     error = cudaGetLastError();
-    if (previous != stream.device) cudaSetDevice(previous);
   }
   if (error != cudaSuccess && stream.error.empty()) stream.error = error_text(error);
+}
+
+// The number of blocks of a kernel that the stream's device holds at once. CUDA is asked once for each kernel and
+// device.
+template <class Kernel>
+int64_t resident_blocks(Kernel* kernel, unsigned threads, unsigned shared_bytes, const CudaStream& stream) {
+  thread_local std::map<std::tuple<const void*, int, unsigned, unsigned>, int64_t> known;
+  const auto [entry, is_new] =
+      known.try_emplace({reinterpret_cast<const void*>(kernel), stream.device, threads, shared_bytes});
+  if (!is_new) return entry->second;
+  const DeviceScope scope(stream.device);
+  int blocks = 0, multiprocessors = 0;
+  if (scope.error == cudaSuccess) {
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device);
+  }
+  // After an error, which the launch reports, any number will do.
+  return entry->second = std::max(1, blocks * multiprocessors);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -20,23 +20,31 @@ bool fits_int32(const Params<T>& p) {
   return longest <= most && p.strides.w <= most / longest;
 }
 
-// Calls f.operator()<N, K, ChannelsLast, Index>(launch). planes: whether the kernel can take several.
-template <class T, class F>
-void with_launch(const Params<T>& p, int64_t height, int64_t width, bool planes, F f) {
+// Launches one of the kernels of strips. kernel_of<N, K, ChannelsLast, Index>() is the kernel. planes: whether it can
+// take several.
+template <template <class> class P, class T, class KernelOf>
+void launch_strips(const P<T>& p, int64_t height, int64_t width, bool planes, kit::CudaStream& stream,
+                   KernelOf kernel_of) {
+  constexpr int most_planes = planes_per_thread(sizeof(T));
   const bool narrow = fits_int32(p);
   const bool aligned = p.channels_last && p.strides.c == 1 && kit::is_aligned16(p.target, {}) &&
                        kit::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
-  const auto launch = image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
-                                   narrow && planes);
-  if (p.channels_last) {
-    if (!narrow) return f.template operator()<1, 1, true, int64_t>(launch);
-    launch.width > 1 ? f.template operator()<kit::pack_size<T>, 1, true, int>(launch)
-                     : f.template operator()<1, 1, true, int>(launch);
-    return;
-  }
-  if (!narrow) return f.template operator()<1, 1, false, int64_t>(launch);
-  launch.planes > 1 ? f.template operator()<1, planes_per_thread(sizeof(T)), false, int>(launch)
-                    : f.template operator()<1, 1, false, int>(launch);
+  const auto kernel = [&](int width, int planes) {
+    if (p.channels_last) {
+      if (!narrow) return kernel_of.template operator()<1, 1, true, int64_t>();
+      return width > 1 ? kernel_of.template operator()<kit::pack_size<T>, 1, true, int>()
+                       : kernel_of.template operator()<1, 1, true, int>();
+    }
+    if (!narrow) return kernel_of.template operator()<1, 1, false, int64_t>();
+    return planes > 1 ? kernel_of.template operator()<1, most_planes, false, int>()
+                      : kernel_of.template operator()<1, 1, false, int>();
+  };
+  const auto launch =
+      image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
+                   narrow && planes, [&](int width, int planes) {
+                     return kit::resident_blocks(kernel(width, planes), kit::threads_per_block, 0, stream);
+                   });
+  kit::launch(kernel(launch.width, launch.planes), launch.shape, stream, p, launch.parts);
 }
 
 // Whether rows of the source can be read N values at a time, and end with such an access.
@@ -45,41 +53,46 @@ bool has_packs(const Params<T>& p, int64_t source_width) {
   return kit::is_aligned(p.source, {p.strides.n, p.strides.c, p.strides.h, source_width}, N * sizeof(T));
 }
 
-// For images whose planes go through shared memory.
-template <class T>
-std::optional<Tiles> tiles_of(const Params<T>& p, bool backward) {
+// For images whose planes go through shared memory. kernel(packs) is the kernel of tiles. Returns whether it was
+// launched.
+template <template <class> class P, class T, class Kernel>
+bool launch_tiles(const P<T>& p, bool backward, kit::CudaStream& stream, Kernel kernel) {
   const auto [height, width] = backward ? std::pair(p.y.in, p.x.in) : std::pair(p.y.out, p.x.out);
-  if (p.channels_last || !fits_int32(p) || p.strides.w != 1 || !kit::is_aligned16(p.target, {})) return std::nullopt;
+  if (p.channels_last || !fits_int32(p) || p.strides.w != 1 || !kit::is_aligned16(p.target, {})) return false;
   const bool packs = has_packs<kit::pack_size<T>>(p, backward ? p.x.out : p.x.in);
-  return tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward);
+  const auto tiles = tile_launch({p.batch, p.channels, height, width}, p.x, sizeof(T), packs, backward,
+                                 [&](bool packs, unsigned threads, unsigned shared_bytes) {
+                                   return kit::resident_blocks(kernel(packs), threads, shared_bytes, stream);
+                                 });
+  if (!tiles) return false;
+  kit::launch(kernel(tiles->packs), tiles->shape, stream, p, *tiles);
+  return true;
 }
 
 template <class T>
 void forward(const ForwardParams<T>& p, kit::CudaStream& stream) {
-  if (const auto tiles = tiles_of(p, /*backward=*/false)) {
-    constexpr int W = tile_columns<kit::opmath<T>>;
-    const auto kernel = tiles->packs ? forward_tile_kernel<kit::pack_size<T>, W, T> : forward_tile_kernel<1, 2, T>;
-    return kit::launch(kernel, tiles->shape, stream, p, *tiles);
-  }
-  with_launch(p, p.y.out, p.x.out, /*planes=*/true,
-              [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-                kit::launch(forward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, stream, p, launch.parts);
-              });
+  constexpr int W = tile_columns<kit::opmath<T>>;
+  const auto tile_kernel = [](bool packs) {
+    return packs ? forward_tile_kernel<kit::pack_size<T>, W, T> : forward_tile_kernel<1, 2, T>;
+  };
+  if (launch_tiles(p, /*backward=*/false, stream, tile_kernel)) return;
+  launch_strips(p, p.y.out, p.x.out, /*planes=*/true, stream, []<int N, int K, bool ChannelsLast, class Index>() {
+    return forward_kernel<N, K, ChannelsLast, Index, T>;
+  });
 }
 
 template <class T>
 void backward(const BackwardParams<T>& p, kit::CudaStream& stream) {
-  if (const auto tiles = tiles_of(p, /*backward=*/true)) {
-    constexpr int W = tile_columns<kit::opmath<T>>;
-    const auto kernel = tiles->packs               ? backward_tile_kernel<kit::pack_size<T>, W, T>
-                        : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
-                                                   : backward_tile_kernel<1, 1, T>;
-    return kit::launch(kernel, tiles->shape, stream, p, *tiles);
-  }
-  with_launch(p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together,
-              [&]<int N, int K, bool ChannelsLast, class Index>(const ImageLaunch& launch) {
-                kit::launch(backward_kernel<N, K, ChannelsLast, Index, T>, launch.shape, stream, p, launch.parts);
-              });
+  constexpr int W = tile_columns<kit::opmath<T>>;
+  const auto tile_kernel = [&](bool packs) {
+    return packs                      ? backward_tile_kernel<kit::pack_size<T>, W, T>
+           : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
+                                      : backward_tile_kernel<1, 1, T>;
+  };
+  if (launch_tiles(p, /*backward=*/true, stream, tile_kernel)) return;
+  launch_strips(
+      p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together, stream,
+      []<int N, int K, bool ChannelsLast, class Index>() { return backward_kernel<N, K, ChannelsLast, Index, T>; });
 }
 
 [[maybe_unused]] const bool added = kit::for_each_dtype([]<class T>() {

@@ -56,29 +56,33 @@ struct ImageSizes {
   int64_t batch, channels, height, width;
 };
 
-// Rows of a strip per thread. Long enough to amortise the set-up of a strip. Not measured.
+// The largest number of rows of a part. Not measured.
 constexpr int64_t max_rows = 64;
 
 // packs: whether channels_last data can be read and written in packs. planes: whether a thread may compute several
-// planes.
-inline ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
-                                bool planes) {
-  // Half of the threads that a large device holds.
-  constexpr int64_t min_parts = 1 << 17;
+// planes. resident_blocks(width, planes): the number of blocks that the device holds at once.
+template <class ResidentBlocks>
+ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs, bool planes,
+                         ResidentBlocks resident_blocks) {
+  // The set-up of a thread, and the row of the source that the next part reads, too, in rows. Not measured.
+  constexpr int64_t overhead = 2;
   const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % pack_size == 0 ? pack_size : 1;
-  const auto launch_of = [&](int64_t planes, int64_t rows) {
-    const int64_t images = channels_last ? target.batch : kit::ceil_div(target.batch * target.channels, planes);
-    const int64_t segments = kit::ceil_div(target.height, rows);
-    const Parts parts{images * segments * (row / width), row / width, segments, rows,
-                      channels_last ? target.channels / width : target.channels};
-    return ImageLaunch{kit::grid_stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(planes)};
+  const int64_t all_planes = target.batch * target.channels;
+  const auto threads_of = [&](int64_t planes) {  // of one segment of rows
+    return (channels_last ? target.batch : kit::ceil_div(all_planes, planes)) * (row / width);
+  };
+  const auto slots_of = [&](int64_t planes) {
+    return resident_blocks(static_cast<int>(width), static_cast<int>(planes)) * kit::threads_per_block;
   };
   int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
-  if (2 * target.batch * target.channels < together || launch_of(together, 1).parts.count < min_parts) together = 1;
-  int64_t rows = std::min(max_rows, target.height);
-  while (rows > 1 && launch_of(together, rows).parts.count < min_parts) rows = (rows + 1) / 2;
-  return launch_of(together, rows);
+  if (2 * all_planes < together || threads_of(together) * target.height < slots_of(together)) together = 1;
+  const int64_t threads = threads_of(together);
+  const int64_t rows = kit::rows_per_part(target.height, threads, slots_of(together), overhead, 1, max_rows);
+  const int64_t segments = target.height == 0 ? 0 : kit::ceil_div(target.height, rows);
+  const Parts parts{threads * segments, row / width, segments, rows,
+                    channels_last ? target.channels / width : target.channels};
+  return {kit::grid_stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(together)};
 }
 
 constexpr int tile_threads = 128;
@@ -167,15 +171,19 @@ bool has_few_readers(const Axis<A>& x) {
   return x.scale >= A(0.5) && ends_inside(x);
 }
 
-// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes. Returns
-// nothing if a tile would be too small or too wide, or if there would be too few tiles.
-template <class A>
+// packs: whether rows of the source can be read in accesses of 16 bytes. The target is aligned to 16 bytes.
+// resident_blocks(packs, threads, shared_bytes): the number of blocks that the device holds at once. Returns nothing if
+// a tile would be too small or too wide, or if there would be too few tiles.
+template <class A, class ResidentBlocks>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
-                                 bool backward) {
-  // In this order: the shared memory that every GPU has for three blocks per SM; the number of tiles that fills a large
-  // device; the width up to which float32 resolves positions to a sixteenth; the number of packs with which a warp
-  // writes to at most two places of each plane. None of them was measured.
-  constexpr int64_t max_bytes = 20 << 10, min_tiles = 1 << 9, max_columns = 1 << 20, min_packs = 16;
+                                 bool backward, ResidentBlocks resident_blocks) {
+  // In this order: the shared memory that every GPU has for three blocks per SM; the width up to which float32 resolves
+  // positions to a sixteenth; the number of packs with which a warp writes to at most two places of each plane. None of
+  // them was measured.
+  constexpr int64_t max_bytes = 20 << 10, max_columns = 1 << 20, min_packs = 16;
+  // The set-up of a tile, and the rows of the source that the next one reads, too, in rows. The set-up of backward is
+  // 1,660 instructions, and a row of its source 375 (SASS for sm_90). Not measured.
+  constexpr int64_t overhead = 3, min_rows = 4;
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
   // The columns of the source, and the number of them that contribute to a column of the target.
   const int64_t source_width = backward ? x.out : x.in;
@@ -207,19 +215,16 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const int pitch = pitch_of(strips);
   const int64_t groups = std::min({tile_threads / strips, max_bytes / (pitch * column_bytes), all_groups});
   if (groups * strips < tile_threads / 4) return std::nullopt;
-  const auto parts_of = [&](int64_t rows) {
-    const int64_t segments = kit::ceil_div(target.height, rows);
-    return Parts{kit::ceil_div(all_groups, groups) * segments * row_tiles, row_tiles, segments, rows, target.channels};
-  };
-  int64_t rows = std::min(max_rows, target.height);
-  while (rows > 4 && parts_of(rows).count < min_tiles) rows = (rows + 1) / 2;
-  const Parts parts = parts_of(rows);
-  if (parts.count < min_tiles / 2) return std::nullopt;
+  const auto threads = static_cast<unsigned>(kit::round_up(groups * strips, int64_t{32}));
+  const auto shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
+  const int64_t slots = resident_blocks(packs, threads, shared_bytes);
+  const int64_t segment_tiles = kit::ceil_div(all_groups, groups) * row_tiles;
+  const int64_t rows = kit::rows_per_part(target.height, segment_tiles, slots, overhead, min_rows, max_rows);
+  const int64_t segments = target.height == 0 ? 0 : kit::ceil_div(target.height, rows);
+  const Parts parts{segment_tiles * segments, row_tiles, segments, rows, target.channels};
+  if (2 * parts.count < slots) return std::nullopt;
   const int step = std::max(1, static_cast<int>(std::lround(width * ratio)));
-  kit::LaunchShape shape = kit::grid_stride_launch(parts.count, 1);
-  shape.threads = static_cast<unsigned>(kit::round_up(groups * strips, int64_t{32}));
-  shape.shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
-  return Tiles{shape,
+  return Tiles{{kit::grid_stride_launch(parts.count, 1).blocks, threads, shared_bytes},
                parts,
                all_groups,
                static_cast<int>(all_strips),

@@ -2,6 +2,8 @@
 
 // Replaces include/cppcuda/kit/cuda/launch.cuh. Launches run in the emulator. All kernels are grid-stride loops.
 
+#include <cstdint>
+
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/stream.h"
 #include "emulator.h"
@@ -17,6 +19,11 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream&, st
                 .shared_bytes = shape.shared_bytes,
                 .grid_stride = true},
                params...);
+}
+
+template <class Kernel>
+int64_t resident_blocks(Kernel* kernel, unsigned threads, unsigned shared_bytes, const CudaStream&) {
+  return simt::resident_blocks(reinterpret_cast<const void*>(kernel), threads, shared_bytes);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
