@@ -5,6 +5,7 @@ usage: kernel_report.py LIBRARY [--arch sm_90] [--filter REGEX] [--json FILE]
 The columns, for each kernel and architecture, computed from the output of cuobjdump:
 
   regs       registers per thread
+  over       by how many registers it misses one more block per SM, if they are 8 or fewer
   spills     instructions that load from or store to local memory
   local      bytes of local memory per thread: the stack frame and declared local memory
   shared     bytes of static shared memory per block
@@ -255,7 +256,7 @@ def short_name(function: str) -> str:
         "(anonymous namespace)::",
     ):
         name = name.replace(noise, "")
-    return name
+    return re.sub(r"\bv\d+(_\d+)*::", "", name)  # the inline namespace of the kit's version
 
 
 def op_of(function: str) -> str:
@@ -304,6 +305,7 @@ class Kernel:
     name: str
     packs: bool
     registers: int
+    registers_over: int
     spills: int
     local: int
     shared: int
@@ -338,6 +340,13 @@ def warps_per_sm(arch: str, registers: int, shared: int, threads: int) -> int:
     return min(gpu.blocks, gpu.warps // warps, by_registers, by_shared) * warps
 
 
+def registers_over(arch: str, registers: int, shared: int, threads: int) -> int:
+    """The registers that a thread would have to save for one more block per SM, up to 8, else 0."""
+    resident = warps_per_sm(arch, registers, shared, threads)
+    saved = (n for n in range(1, 9) if warps_per_sm(arch, registers - n, shared, threads) > resident)
+    return next(saved, 0)
+
+
 def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, ...]:
     problems = []
     spills = sum(i.is_local for i in code)
@@ -370,6 +379,7 @@ def kernel_of(
         name=name,
         packs=moves_packs(name),
         registers=resources.registers,
+        registers_over=registers_over(arch, resources.registers, shared, threads),
         spills=sum(i.is_local for i in code),
         local=local,
         shared=shared,
@@ -500,6 +510,7 @@ def row(kernel: Kernel) -> list[str]:
     return [
         kernel.name,
         str(kernel.registers),
+        str(kernel.registers_over or ""),
         str(kernel.spills),
         str(kernel.local),
         str(kernel.shared),
@@ -513,7 +524,7 @@ def row(kernel: Kernel) -> list[str]:
     ]
 
 
-HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", "occup", "loads", "KiB/SM", "need", ""]
+HEADER = ["kernel", "regs", "over", "spills", "local", "shared", "ld16", "st16", "occup", "loads", "KiB/SM", "need", ""]
 
 
 def table(kernels: list[Kernel]) -> str:

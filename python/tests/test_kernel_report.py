@@ -296,6 +296,12 @@ def test_warps_per_sm(arch: str, registers: int, shared: int, threads: int, warp
     assert report.warps_per_sm(arch, registers, shared, threads) == warps
 
 
+def test_registers_over_a_boundary() -> None:
+    # Blocks of 8 warps: 80 registers allow 3 of them per SM, 64 allow 4.
+    over = {r: report.registers_over("sm_90", r, 0, 256) for r in (64, 65, 80, 81, 83, 96, 97)}
+    assert over == {64: 0, 65: 1, 80: 0, 81: 1, 83: 3, 96: 0, 97: 0}
+
+
 def test_bytes_in_flight() -> None:
     text = "LDG.E.128 R4, desc[UR4][R2.64]\nLDG.E.128 R8, desc[UR4][R2.64]\nFADD R0, R4, R8"
     kernel = kernel_of(PACKS, text, report.Resources(registers=72, stack=0, shared=0, local=0))
