@@ -3,7 +3,8 @@
 # simt/include/cppcuda/kit replaces the headers of the kit that need nvcc. docs/kernels.md describes the emulator.
 #
 #   cppcuda::simt                 with AddressSanitizer and UndefinedBehaviorSanitizer, which also check the kernels' memory
-#   cppcuda::simt_traffic         without sanitizers; counts the lines and wavefronts of each access (include/traffic.h)
+#   cppcuda::simt_traffic         without sanitizers; counts the lines and wavefronts of accesses (include/traffic.h) and
+#                                 finds races (include/races.h)
 #   cppcuda::simt_traffic_flags   the include folders and options of simt_traffic without its objects
 #   cppcuda::simt_device          a "cuda" device for torch in the host's memory, on which unmodified launchers run
 #
@@ -123,10 +124,12 @@ target_link_libraries(cppcuda_simt_flags INTERFACE cppcuda_simt_base)
 
 set(_cppcuda_simt "${CPPCUDA_KIT_ROOT}/simt")
 # Most of the time is spent in these files. Their options come after those of the target, so -O2 overrides -O1.
-set_source_files_properties("${_cppcuda_simt}/emulator.cpp" "${_cppcuda_simt}/traffic.cpp" PROPERTIES COMPILE_OPTIONS -O2)
+set_source_files_properties("${_cppcuda_simt}/emulator.cpp" "${_cppcuda_simt}/races.cpp" "${_cppcuda_simt}/traffic.cpp"
+                            PROPERTIES COMPILE_OPTIONS -O2)
 add_library(cppcuda_simt OBJECT EXCLUDE_FROM_ALL "${_cppcuda_simt}/emulator.cpp")
 target_link_libraries(cppcuda_simt PUBLIC cppcuda_simt_flags)
-add_library(cppcuda_simt_traffic OBJECT EXCLUDE_FROM_ALL "${_cppcuda_simt}/emulator.cpp" "${_cppcuda_simt}/traffic.cpp")
+add_library(cppcuda_simt_traffic OBJECT EXCLUDE_FROM_ALL "${_cppcuda_simt}/emulator.cpp" "${_cppcuda_simt}/races.cpp"
+                                                         "${_cppcuda_simt}/traffic.cpp")
 target_link_libraries(cppcuda_simt_traffic PUBLIC cppcuda_simt_base)
 # Not cppcuda::torch, because libtorch_cuda.so has a "cuda" device of its own.
 add_library(cppcuda_simt_device OBJECT EXCLUDE_FROM_ALL "${_cppcuda_simt}/device.cpp")

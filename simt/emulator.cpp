@@ -140,6 +140,7 @@ struct Thread {
 };
 
 struct Block {
+  unsigned number = 0;
   std::vector<Thread> threads;
   std::vector<size_t> ready;
   std::vector<char> static_shared;
@@ -184,6 +185,7 @@ class Grid {
       for (const unsigned b : order) {
         begin(blocks_[0], b);
         advance(blocks_[0]);
+        tell([&](Observer& o) { o.end_block(b); });
       }
       return;
     }
@@ -223,6 +225,7 @@ class Grid {
 
  private:
   void begin(Block& b, unsigned number) {
+    b.number = number;
     b.threads.resize(volume(launch_.block));
     b.ready.resize(b.threads.size());
     std::iota(b.ready.begin(), b.ready.end(), size_t{0});
@@ -233,6 +236,12 @@ class Grid {
     }
     b.static_shared.assign(static_shared_bytes(), static_cast<char>(fill_byte));
     std::memset(b.shared, fill_byte, launch_.shared_bytes);
+    tell([&](Observer& o) { o.begin_block(number, b.threads.size()); });
+  }
+
+  template <class F>
+  static void tell(F f) {
+    if (observer && !is_repeating) f(*observer);
   }
 
   // Runs a block until all its threads have ended or wait for other blocks.
@@ -334,6 +343,7 @@ class Grid {
     for (int lane = 0; lane < warpSize; ++lane) {
       if (mask >> lane & 1) values[lane] = result(b, first + lane, lane);
     }
+    if (std::string_view(t.waits_in) == "__syncwarp") tell([&](Observer& o) { o.sync_warp(b.number, first, mask); });
     for (int lane = 0; lane < warpSize; ++lane) {
       if (!(mask >> lane & 1)) continue;
       b.threads[first + lane].value = values[lane];
@@ -374,6 +384,8 @@ class Grid {
       if (!first) first = &t;
       if (t.state != State::at_barrier || !same_place(t, *first)) return;
     }
+    if (!first) return;
+    tell([&](Observer& o) { o.sync_block(b.number); });
     for (size_t i = 0; i < b.threads.size(); ++i) {
       if (b.threads[i].state == State::at_barrier) make_ready(b, i);
     }
@@ -387,6 +399,7 @@ class Grid {
     }
     if (!waits) return false;
     if (ended) throw Error(waits->name() + " waits at " + waits->place() + ", but " + ended->name() + " has exited");
+    tell([](Observer& o) { o.sync_grid(); });
     for (Block& b : blocks_) {
       for (size_t i = 0; i < b.threads.size(); ++i) make_ready(b, i);
     }
@@ -495,7 +508,7 @@ void release(void* memory) {
 }
 
 void run(const Launch& launch, const std::function<void()>& body) {
-  constexpr int orders = 3;
+  const int orders = observer ? 1 : 3;  // what observers find does not depend on the order
   ++launches_made;
   const uint64_t threads = volume(launch.block);
   if (threads < 1 || threads > 1024) throw Error("a block of " + std::to_string(threads) + " threads");
@@ -514,7 +527,9 @@ void run(const Launch& launch, const std::function<void()>& body) {
     if (launch.grid_stride) again.grid.x = (launch.grid.x + order) / (order + 1);
     if (order > 0) restore(before);
     is_repeating = order > 0;
+    if (observer && order == 0) observer->begin_launch();
     Grid(again, body, order).run();
+    if (observer && order == 0) observer->end_launch();
     if (order == 0) {
       first = snapshot();
       continue;

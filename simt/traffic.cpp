@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "accesses.h"
 #include "simt.h"
 
 namespace cppcuda::simt {
@@ -101,19 +102,28 @@ Traffic traffic_of(const std::function<void()>& f) {
 
 // With -fsanitize=thread, the compiler calls these functions.
 extern "C" {
-#define TRAFFIC_ACCESS(name, bytes) \
-  void __tsan_##name##bytes(void* p) { cppcuda::simt::count(p, bytes, __builtin_return_address(0)); }
-#define TRAFFIC_ACCESSES(bytes) \
-  TRAFFIC_ACCESS(read, bytes)   \
-  TRAFFIC_ACCESS(write, bytes)  \
-  TRAFFIC_ACCESS(unaligned_read, bytes) TRAFFIC_ACCESS(unaligned_write, bytes)
+#define TRAFFIC_ACCESS(kind, bytes, is_write)                                     \
+  void __tsan_##kind##bytes(void* p) {                                            \
+    cppcuda::simt::count(p, bytes, __builtin_return_address(0));                  \
+    cppcuda::simt::check_access(p, bytes, is_write, __builtin_return_address(0)); \
+  }
+#define TRAFFIC_ACCESSES(bytes)      \
+  TRAFFIC_ACCESS(read, bytes, false) \
+  TRAFFIC_ACCESS(write, bytes, true) \
+  TRAFFIC_ACCESS(unaligned_read, bytes, false) TRAFFIC_ACCESS(unaligned_write, bytes, true)
 TRAFFIC_ACCESSES(1)
 TRAFFIC_ACCESSES(2)
 TRAFFIC_ACCESSES(4)
 TRAFFIC_ACCESSES(8)
 TRAFFIC_ACCESSES(16)
-void __tsan_read_range(void* p, size_t n) { cppcuda::simt::count(p, n, __builtin_return_address(0)); }
-void __tsan_write_range(void* p, size_t n) { cppcuda::simt::count(p, n, __builtin_return_address(0)); }
+void __tsan_read_range(void* p, size_t n) {
+  cppcuda::simt::count(p, n, __builtin_return_address(0));
+  cppcuda::simt::check_access(p, n, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t n) {
+  cppcuda::simt::count(p, n, __builtin_return_address(0));
+  cppcuda::simt::check_access(p, n, true, __builtin_return_address(0));
+}
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -69,6 +69,20 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 // The block's dynamic shared memory.
 void* shared_memory();
 
+// Is told what orders the accesses of threads, in launches that are not repetitions. Blocks and threads are numbered in
+// one dimension.
+struct Observer {
+  virtual ~Observer() = default;
+  virtual void begin_launch() = 0;
+  virtual void begin_block(unsigned block, size_t threads) = 0;
+  virtual void end_block(unsigned block) = 0;
+  virtual void sync_block(unsigned block) = 0;
+  virtual void sync_warp(unsigned block, size_t first_thread, unsigned mask) = 0;
+  virtual void sync_grid() = 0;
+  virtual void end_launch() = 0;  // may throw
+};
+inline Observer* observer = nullptr;
+
 // For counting accesses (traffic.h): the kind of memory that an address is in for the running thread, and the number of
 // the running launch, starting with 1. The number is 0 outside of device code and while a launch is repeated.
 enum class Memory { global, shared, other };

@@ -1,0 +1,14 @@
+#pragma once
+
+// Finds data races: two accesses to the same memory by different threads, one of them a write, that neither a
+// __syncthreads nor a __syncwarp orders, nor a grid barrier for different blocks. A shuffle or a vote orders nothing,
+// as on hardware. What is reported does not depend on the order in which the emulator runs the threads. The kernels are
+// compiled as for traffic.h, and their accesses are to 2 bytes or more.
+
+namespace cppcuda::simt {
+
+// Whether the launches that follow are checked; at first, whether $CPPCUDA_SIMT_RACES is set. A launch with a race
+// throws Error, which names both threads and lines.
+void check_races(bool on);
+
+}  // namespace cppcuda::simt
