@@ -6,6 +6,7 @@
 #include "cppcuda/kit/cuda/width.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/math/divide.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
@@ -412,10 +413,22 @@ TEST(Divisor, DividesAsTheLanguageDoes) {
         EXPECT_EQ(remainder, (q * n + d) % n) << q * n + d << " / " << n;
         if (n < two31 && q * n + d < two31) {
           EXPECT_EQ(divisor.quotient(q * n + d), (q * n + d) / n) << q * n + d << " / " << n;
+          EXPECT_EQ(divisor.divide(static_cast<int32_t>(q * n + d)).remainder, (q * n + d) % n)
+              << q * n + d << " / " << n;
         }
       }
     }
   }
+}
+
+TEST(DenseTensors, StridesOfDimsOfSize1DoNotMatter) {
+  const auto strided = [](at::IntArrayRef strides) { return at::empty_strided({4, 1, 3}, strides); };
+  const at::Tensor dense = strided({3, 3, 1}), odd = strided({3, 77, 1}), other = strided({1, 1, 4});
+  const at::Tensor with_gaps = strided({6, 1, 2});
+  EXPECT_TRUE(kit::are_dense_alike({dense, odd}));
+  EXPECT_TRUE(kit::are_dense_alike({odd, dense, dense}));
+  EXPECT_FALSE(kit::are_dense_alike({dense, other}));
+  EXPECT_FALSE(kit::are_dense_alike({with_gaps, with_gaps}));
 }
 
 TEST(DriverError, NamesBothVersions) {

@@ -45,12 +45,20 @@ void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
 // Throws if an input and the argument that is written to overlap without being the same.
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
 
+// Whether two tensors of the same shape have the same strides. Those of dims of size 1 do not matter.
+inline bool have_same_strides(const Tensor& a, const Tensor& b) {
+  if (a.strides() == b.strides()) return true;
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (a.sizes()[d] != 1 && a.strides()[d] != b.strides()[d]) return false;
+  }
+  return true;
+}
+
 // Whether all tensors are dense with the same strides, so that they can be traversed as one dim.
 inline bool are_dense_alike(TensorRefs tensors) {
   const Tensor& first = tensors.begin()->get();
-  return first.is_non_overlapping_and_dense() && std::all_of(tensors.begin() + 1, tensors.end(), [&](const Tensor& t) {
-           return t.strides() == first.strides();
-         });
+  return first.is_non_overlapping_and_dense() &&
+         std::all_of(tensors.begin() + 1, tensors.end(), [&](const Tensor& t) { return have_same_strides(t, first); });
 }
 
 // The tensors among the arguments of a call. The attributes follow them.

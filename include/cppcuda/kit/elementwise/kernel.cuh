@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(threads_per_block) elementwise_dense_kernel(De
   elementwise_packs<N>(p, std::make_index_sequence<Math::inputs>());
 }
 
-template <class Math, class T, size_t... I>
+// Index must hold p.count.
+template <class Index, class Math, class T, size_t... I>
 __device__ void elementwise_elements(const StridedParams<Math, T>& p, std::index_sequence<I...>) {
   constexpr int U = strided_unroll;
   const int64_t tile = int64_t{blockDim.x} * U;
@@ -64,13 +65,14 @@ __device__ void elementwise_elements(const StridedParams<Math, T>& p, std::index
     T in[U][sizeof...(I)];
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      int64_t index = first + u * int64_t{blockDim.x};
-      if (index >= p.count) continue;
+      const int64_t element = first + u * int64_t{blockDim.x};
+      if (element >= p.count) continue;
       int64_t from[sizeof...(I)] = {};
       to[u] = 0;
+      auto index = static_cast<Index>(element);
       for (int d = 0; d < p.dims; ++d) {
         const auto [rest, i] = p.sizes[d].divide(index);
-        index = rest;
+        index = static_cast<Index>(rest);
         to[u] += i * p.out_strides[d];
         ((from[I] += i * p.in_strides[I][d]), ...);
       }
@@ -85,7 +87,12 @@ __device__ void elementwise_elements(const StridedParams<Math, T>& p, std::index
 
 template <class Math, class T>
 __global__ void __launch_bounds__(threads_per_block) elementwise_strided_kernel(StridedParams<Math, T> p) {
-  elementwise_elements(p, std::make_index_sequence<Math::inputs>());
+  constexpr auto inputs = std::make_index_sequence<Math::inputs>();
+  if (p.count < int64_t{1} << 31) {
+    elementwise_elements<int32_t>(p, inputs);  // divides in 32 bits
+  } else {
+    elementwise_elements<int64_t>(p, inputs);
+  }
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -42,6 +42,12 @@ class Divisor {
     return (static_cast<uint32_t>(uint64_t{a} * narrow_factor_ >> 32) + a) >> shift_;
   }
 
+  // The same for 32-bit numbers, where the divisor must be below 2^31, too.
+  CPPCUDA_HOST_DEVICE Division divide(int32_t a) const {
+    const auto q = static_cast<int32_t>(quotient(static_cast<uint32_t>(a)));
+    return {q, a - q * static_cast<int32_t>(value_)};
+  }
+
   // a must not be negative.
   CPPCUDA_HOST_DEVICE Division divide(int64_t a) const {
     const auto n = static_cast<uint64_t>(a);
