@@ -77,16 +77,26 @@ struct Axis {
 
   // The outputs that read input pixel i. lower and upper are non-decreasing functions of the output.
   CPPCUDA_HOST_DEVICE Range<Index> outputs_of(Index i) const {
-    return {i > 0 ? search(i - 1, [this, i](Index o) { return tap(o).upper >= i; }) : 0,
-            i < in - 1 ? search(i + 1, [this, i](Index o) { return tap(o).lower > i; }) : out};
+    return {i > 0 ? walk(near(i - 1), [this, i](Index o) { return tap(o).upper >= i; }) : 0,
+            i < in - 1 ? walk(near(i + 1), [this, i](Index o) { return tap(o).lower > i; }) : out};
+  }
+
+  // The same, starting from those of pixel i - 1.
+  CPPCUDA_HOST_DEVICE Range<Index> outputs_of(Index i, const Range<Index>& previous) const {
+    return {walk(previous.first, [this, i](Index o) { return tap(o).upper >= i; }),
+            i < in - 1 ? walk(previous.last, [this, i](Index o) { return tap(o).lower > i; }) : out};
   }
 
  private:
-  // The first output for which `reached` holds. The search starts where the position is `x`, which rounding may miss.
+  // About the first output whose position is x or more.
+  CPPCUDA_HOST_DEVICE Index near(Index x) const {
+    const A o = (static_cast<A>(x) + offset) * (1 / scale) - offset;  // one division for several searches
+    return !(o < static_cast<A>(out)) ? out : o > A(0) ? static_cast<Index>(o) : 0;
+  }
+
+  // The first output for which `reached` holds, searched for from output o.
   template <class F>
-  CPPCUDA_HOST_DEVICE Index search(Index x, F reached) const {
-    const A guess = (static_cast<A>(x) + offset) / scale - offset;
-    Index o = !(guess < static_cast<A>(out)) ? out : guess > A(0) ? static_cast<Index>(guess) : 0;
+  CPPCUDA_HOST_DEVICE Index walk(Index o, F reached) const {
     while (o < out && !reached(o)) ++o;
     while (o > 0 && reached(o - 1)) --o;
     return o;

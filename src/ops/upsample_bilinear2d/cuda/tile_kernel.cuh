@@ -10,8 +10,9 @@
 namespace cppcuda::ops::upsample_bilinear2d {
 
 // The row of the source that a tile needs next. The values of K planes in one column are contiguous. All threads of a
-// block call load() together.
-template <int N, int K, class T>
+// block call load() together. If there are more packs than threads, a thread loads in turns, of which Turns are in
+// flight together.
+template <int N, int K, int Turns, class T>
 struct TileRow {
   static constexpr int rows_ahead = 2;  // a step of a block takes less time than a load from memory
   using Column = kit::Pack<T, K>;
@@ -40,16 +41,26 @@ struct TileRow {
       for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
     __syncthreads();  // all threads are done with the previous row
-    for (int x = strip * N; x < window_size; x += strips * N) {
-      kit::Pack<T, N> values[K];
+    const int step = strips * N;
+    for (int first = strip * N; first < window_size; first += Turns * step) {
+      kit::Pack<T, N> values[Turns][K];
 #pragma unroll
-      for (int k = 0; k < K; ++k) values[k] = kit::load<N>(source[k] + x);
+      for (int t = 0; t < Turns; ++t) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        Column column;
+        for (int k = 0; k < K; ++k) {
+          if (first + t * step < window_size) values[t][k] = kit::load<N>(source[k] + (first + t * step));
+        }
+      }
 #pragma unroll
-        for (int k = 0; k < K; ++k) column.value[k] = values[k].value[n];
-        columns[banks(x + n)] = column;
+      for (int t = 0; t < Turns; ++t) {
+        if (first + t * step >= window_size) continue;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          Column column;
+#pragma unroll
+          for (int k = 0; k < K; ++k) column.value[k] = values[t][k].value[n];
+          columns[banks(first + t * step + n)] = column;
+        }
       }
     }
     __syncthreads();
@@ -59,7 +70,8 @@ struct TileRow {
 // Like Interpolated, for C columns.
 template <int N, int C, int K, class T>
 struct TileInterpolated {
-  using Row = TileRow<N, K, T>;
+  static constexpr int turns = 1;  // with two turns the kernel spills
+  using Row = TileRow<N, K, turns, T>;
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = Row::rows_ahead;
 
@@ -94,7 +106,8 @@ struct TileInterpolated {
 // Like Gathered, for C columns.
 template <int N, int C, int K, class T>
 struct TileGathered {
-  using Row = TileRow<N, K, T>;
+  static constexpr int turns = 2;  // the source of a doubled image is twice as wide as the tile
+  using Row = TileRow<N, K, turns, T>;
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = Row::rows_ahead;
   static constexpr int max_together = C > 1 ? columns_together : 2 * columns_together;
@@ -110,9 +123,10 @@ struct TileGathered {
   __device__ TileGathered(const Row& row, const Axis<A, int>& x_axis, int column, int together,
                           const typename Row::Column* zero)
       : row(row), x_axis(x_axis), column(column), together(together) {
+    auto outputs = x_axis.outputs_of(column);
 #pragma unroll
     for (int n = 0; n < C; ++n) {
-      const auto outputs = x_axis.outputs_of(column + n);
+      if (n > 0) outputs = x_axis.outputs_of(column + n, outputs);
       rest[n] = {outputs.first + together, outputs.last};
 #pragma unroll
       for (int j = 0; j < max_together; ++j) {
@@ -148,7 +162,7 @@ struct TileGathered {
 };
 
 // Calls f(strip, row) for each tile of the block. window(columns): the source columns that target columns read.
-template <int N, int C, int K, class T, class Window, class F>
+template <class Row, int N, int C, int K, class T, class Window, class F>
 __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height, int width, Window window, F f) {
   const int group = threadIdx.x / tiles.strips, lane = threadIdx.x % tiles.strips;
   for (int64_t index = blockIdx.x; index < tiles.parts.count; index += gridDim.x) {
@@ -156,7 +170,7 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
     const auto [part, exists] = tiles.thread_part(tile, group, lane);
     Strip<C, K, false, int, T> strip(p, tiles.parts, part, height, width);
     if (!exists) strip.planes = 0;
-    const TileRow<N, K, T> row(tiles, in_packs(window(tiles.columns(tile)), N), group, lane);
+    const Row row(tiles, in_packs(window(tiles.columns(tile)), N), group, lane);
     strip.move_source(row.window_first);
     f(strip, row);
   }
@@ -167,10 +181,11 @@ template <int N, int C, class T>
 __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
-  for_each_tile<N, C, K>(
+  using Source = TileInterpolated<N, C, K, T>;
+  for_each_tile<typename Source::Row, N, C, K>(
       p, tiles, y_axis.out, x_axis.out, [&](const Range<int>& columns) { return inputs_of(x_axis, columns); },
       [&](auto& strip, const auto& row) {
-        const TileInterpolated<N, C, K, T> source(row, x_axis, strip.column);
+        const Source source(row, x_axis, strip.column);
         forward_rows(strip, source, y_axis, p.strides.h);
       });
 }
@@ -184,10 +199,11 @@ __global__ void __launch_bounds__(tile_threads, C > 1 ? 3 : 4) backward_tile_ker
 #pragma unroll
     for (int k = 0; k < K; ++k) zero->value[k] = static_cast<T>(-0.0F);
   }
-  for_each_tile<N, C, K>(
+  using Source = TileGathered<N, C, K, T>;
+  for_each_tile<typename Source::Row, N, C, K>(
       p, tiles, y_axis.in, x_axis.in, [&](const Range<int>& columns) { return outputs_of(x_axis, columns); },
       [&](auto& strip, const auto& row) {
-        const TileGathered<N, C, K, T> source(row, x_axis, strip.column, tiles.together, zero);
+        const Source source(row, x_axis, strip.column, tiles.together, zero);
         backward_rows(strip, source, y_axis, p.strides.h);
       });
 }
