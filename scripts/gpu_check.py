@@ -5,6 +5,7 @@ Stages, the most valuable first, each in processes of its own:
 
     smoke       the C++ tests, which run every instance of every kernel
     flagship    the benchmark's most important cases, one of them twice, which shows the noise
+    tuning      other values of the constants in launch rules, on these cases
     sanitizers  the C++ tests under compute-sanitizer: memcheck, racecheck, synccheck, initcheck
     profile     the flagship cases under ncu, or under torch's profiler if ncu does not work
     benchmark   all other cases of the benchmark
@@ -188,7 +189,7 @@ def summary_of(results: dict[str, Any], expected: int) -> str:
 def smoke(stage: Stage) -> str:
     program = BUNDLE / "cuda_tests"
     every = gtest_names(program, stage.environment)
-    names = first_of_each_suite(every) if stage.dry_run else every
+    names = first_of_each_suite(every)[:4] if stage.dry_run else every
     stage.results |= {n: r for n, r in stage.before.items() if n in names and r == "passed"}
     run_gtest(stage, [program], [n for n in names if n not in stage.results], "smoke.log")
     return summary_of(stage.results, len(names))
@@ -237,6 +238,21 @@ def flagship(stage: Stage) -> str:
             noise = again["cppcuda"]["median"] / stage.results[first]["cppcuda"]["median"]
             text += f"; {first} measured twice: {noise:.3f}"
     return text
+
+
+def tuning(stage: Stage) -> str:
+    file = stage.log / "tuning.json"
+    options = ["--seconds", str(stage.seconds_left() - 10), "--json", file, *(["--tiny"] if stage.dry_run else [])]
+    path = f"{BUNDLE / 'tuning'}:{stage.environment['LD_LIBRARY_PATH']}"
+    ended = stage.run([sys.executable, BUNDLE / "scripts/gpu_tune.py", *options], "tuning.log", LD_LIBRARY_PATH=path)
+    if ended != "exit status 0":
+        raise RuntimeError(f"{ended}, see tuning.log")
+    rows = json.loads(file.read_text())
+    stage.results |= {f"{row['tunable']}, {row['case']}": row for row in rows}
+    gains = [max((v["speedup"], k) for k, v in row["values"].items()) for row in rows]
+    best = max(zip(gains, rows, strict=True), key=lambda pair: pair[0])
+    text = f"{len(rows)} pairs of a constant and a case; the largest gain: {best[0][0]:.3f} with"
+    return f"{text} {best[1]['tunable']} = {best[0][1]}, {best[1]['case']}"
 
 
 def benchmark(stage: Stage) -> str:
@@ -318,7 +334,8 @@ def profile(stage: Stage) -> str:
 
 
 def tests(stage: Stage) -> str:
-    workers = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
+    parallel = importlib.util.find_spec("xdist") and not stage.dry_run
+    workers = ["-n", str(min(8, os.cpu_count() or 1))] if parallel else []
     pattern = re.compile(r"(?:\[gw\d+\] \[ *\d+%\] )?(PASSED|FAILED|ERROR) (\S+)|(\S+::\S+) (PASSED|FAILED|ERROR)")
     # The other files test what a GPU does not change, and some need the whole source tree.
     files = [f"python/tests/test_{name}.py" for name in ("operators", "elementwise", "cuda_operators", "cuda")]
@@ -353,6 +370,7 @@ class Plan:
 PLANS = {
     "smoke": Plan(smoke, 60, 150),
     "flagship": Plan(flagship, 120, 240),
+    "tuning": Plan(tuning, 30, 120),
     "sanitizers": Plan(sanitizers, 60, 150),
     "profile": Plan(profile, 30, 90),
     "benchmark": Plan(benchmark, 30, 240),

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/tunable.h"
 #include "ops/lltm_cell/params.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -36,7 +37,7 @@ inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
 // width: values per access.
 inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
   // Every block computes all gradients of gates for itself, so more blocks repeat more work.
-  constexpr unsigned max_blocks = 64;
+  const auto max_blocks = static_cast<unsigned>(kit::tunable("lltm_small_blocks", 64));
   kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width);
   shape.blocks = std::min(shape.blocks, max_blocks);
   shape.shared_bytes = static_cast<unsigned>(small_shared_bytes(cell, sum_bytes));

@@ -8,6 +8,7 @@
 
 #include "cppcuda/kit/cuda/banks.h"
 #include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/tunable.h"
 #include "cppcuda/kit/math/divide.h"
 
 namespace cppcuda::ops::trilinear {
@@ -78,7 +79,8 @@ inline bool is_staged(int64_t features, int64_t element_bytes) {
 
 inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
   // Four packs per thread, but at least one row per warp.
-  constexpr int64_t target_packs = 4 * kit::threads_per_block, target_rows = kit::threads_per_block / 32;
+  constexpr int64_t target_rows = kit::threads_per_block / 32;
+  const int64_t target_packs = kit::tunable("trilinear_staged_packs", 4 * kit::threads_per_block);
   const int packs = static_cast<int>(input_packs(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
   const int64_t staged = std::min(std::max(target_packs / packs, target_rows), max_packs / (packs + max_apart));
@@ -109,8 +111,9 @@ inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
 inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense) {
   const int pack_size = static_cast<int>(16 / element_bytes);
   const bool has_packs = packs && features % pack_size == 0;
-  // With one pack per corner the threads of a warp would each read from a cache line of its own.
-  const bool long_rows = has_packs && features >= 2 * pack_size;
+  // The bytes of a corner from which on the threads of a row read it directly. With one pack per corner each thread of
+  // a warp would read from a cache line of its own. Not measured.
+  const bool long_rows = has_packs && features * element_bytes >= kit::tunable("trilinear_direct_bytes", 32);
   if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
   if (dense && !long_rows && is_staged(features, element_bytes)) return staged_launch(rows, features, element_bytes);
   return direct_launch(rows, features, has_packs ? pack_size : 1);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/tunable.h"
 #include "cppcuda/kit/math/divide.h"
 #include "cppcuda/kit/math/host_device.h"
 #include "ops/upsample_bilinear2d/math.h"
@@ -57,7 +58,7 @@ struct ImageSizes {
 };
 
 // The largest number of rows of a part. Not measured.
-constexpr int64_t max_rows = 64;
+inline int64_t max_rows() { return kit::tunable("upsample_rows", 64); }
 
 // packs: whether channels_last data can be read and written in packs. planes: whether a thread may compute several
 // planes. resident_blocks(width, planes): the number of blocks that the device holds at once.
@@ -65,7 +66,7 @@ template <class ResidentBlocks>
 ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs, bool planes,
                          ResidentBlocks resident_blocks) {
   // The set-up of a thread, and the row of the source that the next part reads, too, in rows. Not measured.
-  constexpr int64_t overhead = 2;
+  const int64_t overhead = kit::tunable("upsample_strip_overhead", 2);
   const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % pack_size == 0 ? pack_size : 1;
   const int64_t all_planes = target.batch * target.channels;
@@ -78,7 +79,7 @@ ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool c
   int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
   if (2 * all_planes < together || threads_of(together) * target.height < slots_of(together)) together = 1;
   const int64_t threads = threads_of(together);
-  const int64_t rows = kit::rows_per_part(target.height, threads, slots_of(together), overhead, 1, max_rows);
+  const int64_t rows = kit::rows_per_part(target.height, threads, slots_of(together), overhead, 1, max_rows());
   const int64_t segments = target.height == 0 ? 0 : kit::ceil_div(target.height, rows);
   const Parts parts{threads * segments, row / width, segments, rows,
                     channels_last ? target.channels / width : target.channels};
@@ -180,10 +181,13 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   // In this order: the shared memory that every GPU has for three blocks per SM; the width up to which float32 resolves
   // positions to a sixteenth; the number of packs with which a warp writes to at most two places of each plane. None of
   // them was measured.
-  constexpr int64_t max_bytes = 20 << 10, max_columns = 1 << 20, min_packs = 16;
+  constexpr int64_t max_columns = 1 << 20;
+  const int64_t max_bytes = kit::tunable("upsample_tile_bytes", 20 << 10);
+  const int64_t min_packs = kit::tunable("upsample_tile_packs", 16);
   // The set-up of a tile, and the rows of the source that the next one reads, too, in rows. The set-up of backward is
   // 1,660 instructions, and a row of its source 375 (SASS for sm_90). Not measured.
-  constexpr int64_t overhead = 3, min_rows = 4;
+  constexpr int64_t min_rows = 4;
+  const int64_t overhead = kit::tunable("upsample_tile_overhead", 3);
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
   // The columns of the source, and the number of them that contribute to a column of the target.
   const int64_t source_width = backward ? x.out : x.in;
@@ -219,7 +223,7 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   const auto shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   const int64_t slots = resident_blocks(packs, threads, shared_bytes);
   const int64_t segment_tiles = kit::ceil_div(all_groups, groups) * row_tiles;
-  const int64_t rows = kit::rows_per_part(target.height, segment_tiles, slots, overhead, min_rows, max_rows);
+  const int64_t rows = kit::rows_per_part(target.height, segment_tiles, slots, overhead, min_rows, max_rows());
   const int64_t segments = target.height == 0 ? 0 : kit::ceil_div(target.height, rows);
   const Parts parts{segment_tiles * segments, row_tiles, segments, rows, target.channels};
   if (2 * parts.count < slots) return std::nullopt;
