@@ -1,4 +1,7 @@
-"""scripts/gpu_check: what happens after errors, and a rehearsal of all stages without a GPU and without a network."""
+"""scripts/gpu_check: what happens after errors, and a rehearsal of all stages without a GPU and without a network.
+
+CPPCUDA_REHEARSE=1  run the rehearsal, which takes more than a minute. scripts/rehearse_gpu_check sets it.
+"""
 
 from __future__ import annotations
 
@@ -153,6 +156,7 @@ def rehearse(bundle: Path, folder: Path, *options: str) -> tuple[int, dict[str, 
     return done.returncode, json.loads(file.read_text()) if file.exists() else {}, done.stdout + done.stderr
 
 
+@pytest.mark.skipif("CPPCUDA_REHEARSE" not in os.environ, reason="scripts/rehearse_gpu_check runs this")
 def test_rehearsal(bundle: Path, tmp_path: Path) -> None:
     """Every stage runs. In the benchmark, all results are compared, and every stream kernel is checked."""
     pytest.importorskip("triton")
