@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,31 +42,20 @@ def main() -> None:
     assert "building" not in other.stderr and "notebook.swish" in other.stdout, other.stderr
 
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("notebook::swish", "CUDA")
-    if torch.version.cuda and list(Path(torch.__file__).parents[1].glob("nvidia/cu*/bin/nvcc")):
-        # Compiling the CUDA kernels, and loading them, needs no GPU.
-        Path("with_cuda.h").write_text(HEADER.replace("second", "with_cuda"))
+    # Compiling the CUDA kernels, and loading them, needs no GPU.
+    Path("with_cuda.h").write_text(HEADER.replace("second", "with_cuda"))
+    try:
         with_cuda = load("with_cuda", "with_cuda.h", cuda="ON")
+    except KitError as error:
+        if not re.search("no nvcc .*was found", " ".join(str(error).split())):
+            raise
+        print("kit_load: CUDA SKIPPED, there is no nvcc")
+    else:
         assert torch._C._dispatch_has_kernel_for_dispatch_key("with_cuda::swish", "CUDA")
         torch.testing.assert_close(with_cuda.swish(x, 1.5), ops.swish(x, 1.5))
-    else:
-        print("kit_load: CUDA SKIPPED, this torch or its environment has none")
 
     Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
-    for _ in range(2):  # a build that failed is not kept
-        try:
-            load("broken", "broken.cpp")
-        except KitError as error:
-            assert "missing_name" in str(error) and "log.txt" in str(error), error
-        else:
-            raise AssertionError("no error")
-    print("kit_load: passed")
-
-
-if __name__ == "__main__":
-    main()
-
-    Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
-    for _ in range(2):  # a build that failed is not kept
+    for _ in range(2):  # the second error is the kept one
         try:
             load("broken", "broken.cpp")
         except KitError as error:
