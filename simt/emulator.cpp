@@ -241,7 +241,7 @@ class Grid {
 
   template <class F>
   static void tell(F f) {
-    if (observer && !is_repeating) f(*observer);
+    if (observer) f(*observer);
   }
 
   // Runs a block until all its threads have ended or wait for other blocks.
@@ -508,7 +508,7 @@ void release(void* memory) {
 }
 
 void run(const Launch& launch, const std::function<void()>& body) {
-  const int orders = observer ? 1 : 3;  // what observers find does not depend on the order
+  constexpr int orders = 3;
   ++launches_made;
   const uint64_t threads = volume(launch.block);
   if (threads < 1 || threads > 1024) throw Error("a block of " + std::to_string(threads) + " threads");
@@ -519,6 +519,13 @@ void run(const Launch& launch, const std::function<void()>& body) {
     throw Error("a block with more than 48 KiB of shared memory");
   }
   if (Grid::running) throw Error("a launch inside of a launch");
+  is_repeating = false;
+  if (observer) {  // what it finds does not depend on the order
+    observer->begin_launch();
+    Grid(launch, body, 0).run();
+    observer->end_launch();
+    return;
+  }
   const Snapshot before = snapshot();
   Snapshot first;
   for (int order = 0; order < orders; ++order) {
@@ -527,9 +534,7 @@ void run(const Launch& launch, const std::function<void()>& body) {
     if (launch.grid_stride) again.grid.x = (launch.grid.x + order) / (order + 1);
     if (order > 0) restore(before);
     is_repeating = order > 0;
-    if (observer && order == 0) observer->begin_launch();
     Grid(again, body, order).run();
-    if (observer && order == 0) observer->end_launch();
     if (order == 0) {
       first = snapshot();
       continue;

@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "accesses.h"
 #include "simt.h"
 
 extern "C" const char __executable_start[];
@@ -20,10 +19,10 @@ extern "C" const char __executable_start[];
 namespace cppcuda::simt {
 namespace {
 
-// Of one thread. Between two barriers of its warp its time stands still.
+// The vector clock of a thread. Its own time advances only at barriers of its warp.
 struct Clock {
   unsigned block_barriers = 0;
-  std::array<unsigned, 32> lanes{};  // the times that it knows of the lanes of its warp, and its own
+  std::array<unsigned, 32> lanes{};  // the latest known time of each lane of its warp
 };
 
 struct Past {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "accesses.h"
+#include "races.h"
 #include "simt.h"
 
 namespace cppcuda::simt {
@@ -53,6 +53,11 @@ void count(const void* address, size_t bytes, const void* code) {
   access.memory = memory;
   access.bytes = bytes;
   access.lanes.emplace_back(lane, reinterpret_cast<uintptr_t>(address));
+}
+
+void access(const void* address, size_t bytes, bool is_write, const void* code) {
+  count(address, bytes, code);
+  check_access(address, bytes, is_write, code);
 }
 
 size_t lines_of(const Access& access) {
@@ -102,11 +107,8 @@ Traffic traffic_of(const std::function<void()>& f) {
 
 // With -fsanitize=thread, the compiler calls these functions.
 extern "C" {
-#define TRAFFIC_ACCESS(kind, bytes, is_write)                                     \
-  void __tsan_##kind##bytes(void* p) {                                            \
-    cppcuda::simt::count(p, bytes, __builtin_return_address(0));                  \
-    cppcuda::simt::check_access(p, bytes, is_write, __builtin_return_address(0)); \
-  }
+#define TRAFFIC_ACCESS(kind, bytes, is_write) \
+  void __tsan_##kind##bytes(void* p) { cppcuda::simt::access(p, bytes, is_write, __builtin_return_address(0)); }
 #define TRAFFIC_ACCESSES(bytes)      \
   TRAFFIC_ACCESS(read, bytes, false) \
   TRAFFIC_ACCESS(write, bytes, true) \
@@ -116,14 +118,8 @@ TRAFFIC_ACCESSES(2)
 TRAFFIC_ACCESSES(4)
 TRAFFIC_ACCESSES(8)
 TRAFFIC_ACCESSES(16)
-void __tsan_read_range(void* p, size_t n) {
-  cppcuda::simt::count(p, n, __builtin_return_address(0));
-  cppcuda::simt::check_access(p, n, false, __builtin_return_address(0));
-}
-void __tsan_write_range(void* p, size_t n) {
-  cppcuda::simt::count(p, n, __builtin_return_address(0));
-  cppcuda::simt::check_access(p, n, true, __builtin_return_address(0));
-}
+void __tsan_read_range(void* p, size_t n) { cppcuda::simt::access(p, n, false, __builtin_return_address(0)); }
+void __tsan_write_range(void* p, size_t n) { cppcuda::simt::access(p, n, true, __builtin_return_address(0)); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -3,8 +3,8 @@
 //
 //   <forward or backward> <operator> <argument>...         backward: forward, and then backward
 //
-// An argument is a tensor, such as float32:8x64x128x128:1048576x16384x128x1 with sizes and strides, a list, such as
-// [256,256], or default.
+// An argument is a tensor, such as float32:8x64x128x128:1048576x16384x128x1 with sizes and strides, or a list, such as
+// [256,256]. The last arguments may be left out, if they have defaults.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/ScalarType.h>
@@ -53,7 +53,7 @@ void call(const std::string& line, std::ofstream& launches) {
   for (const auto& argument : op.schema().arguments()) {
     std::string text;
     in >> text;
-    if (text.empty() || text == "default") {
+    if (text.empty()) {
       stack.push_back(*argument.default_value());
     } else if (text.front() == '[') {
       stack.push_back(c10::List<int64_t>(numbers(text.substr(1, text.size() - 2), ',')));

@@ -72,7 +72,7 @@ __global__ void next_block_kernel(int* out) {
   if (threadIdx.x == 0 && out[(blockIdx.x + 1) % gridDim.x] > 1) out[blockIdx.x] = 2;
 }
 
-// Lane 0 waits for all lanes one after the other, so that its last barrier orders the writes of all.
+// Each lane waits for the previous one, so the last lane reads after the writes of all.
 __global__ void chain_kernel(int* out) {
   int* shared = shared_memory<int>();
   shared[threadIdx.x] = 1;

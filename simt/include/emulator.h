@@ -69,8 +69,8 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 // The block's dynamic shared memory.
 void* shared_memory();
 
-// Is told what orders the accesses of threads, in launches that are not repetitions. Blocks and threads are numbered in
-// one dimension.
+// Is told what orders the accesses of threads. With an observer, launches are not repeated. Blocks and threads are
+// numbered in one dimension.
 struct Observer {
   virtual ~Observer() = default;
   virtual void begin_launch() = 0;

@@ -5,10 +5,15 @@
 // as on hardware. What is reported does not depend on the order in which the emulator runs the threads. The kernels are
 // compiled as for traffic.h, and their accesses are to 2 bytes or more.
 
+#include <cstddef>
+
 namespace cppcuda::simt {
 
 // Whether the launches that follow are checked; at first, whether $CPPCUDA_SIMT_RACES is set. A launch with a race
 // throws Error, which names both threads and lines.
 void check_races(bool on);
+
+// What traffic.cpp calls for each access of device code.
+void check_access(const void* address, size_t bytes, bool is_write, const void* code);
 
 }  // namespace cppcuda::simt
