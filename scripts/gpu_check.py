@@ -35,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,7 @@ class Stage:
     log: Path  # a folder
     deadline: float
     environment: dict[str, str]
-    results: dict[str, Any]  # test or case: "passed", or what went wrong, or numbers
-    before: dict[str, Any]  # results of an earlier call
+    results: dict[str, Any]  # test or case: "passed", or what went wrong, or numbers; at first those of an earlier call
     dry_run: bool
 
     def seconds_left(self) -> float:
@@ -190,7 +189,6 @@ def smoke(stage: Stage) -> str:
     program = BUNDLE / "cuda_tests"
     every = gtest_names(program, stage.environment)
     names = first_of_each_suite(every)[:4] if stage.dry_run else every
-    stage.results |= {n: r for n, r in stage.before.items() if n in names and r == "passed"}
     run_gtest(stage, [program], [n for n in names if n not in stage.results], "smoke.log")
     return summary_of(stage.results, len(names))
 
@@ -218,7 +216,6 @@ def bench(stage: Stage, name: str, *options: str) -> dict[str, Any]:
 
 def bench_rest(stage: Stage, part: str) -> str:
     """Measures those cases of a part that no earlier call has measured. Returns the summary."""
-    stage.results |= {name: result for name, result in stage.before.items() if is_measured(result)}
     done = stage.log / "done.json"
     done.write_text(json.dumps(list(stage.results)))
     rows = bench(stage, part, "--part", part, "--skip", str(done))
@@ -249,10 +246,12 @@ def tuning(stage: Stage) -> str:
         raise RuntimeError(f"{ended}, see tuning.log")
     rows = json.loads(file.read_text())
     stage.results |= {f"{row['tunable']}, {row['case']}": row for row in rows}
-    gains = [max((v["speedup"], k) for k, v in row["values"].items()) for row in rows]
-    best = max(zip(gains, rows, strict=True), key=lambda pair: pair[0])
-    text = f"{len(rows)} pairs of a constant and a case; the largest gain: {best[0][0]:.3f} with"
-    return f"{text} {best[1]['tunable']} = {best[0][1]}, {best[1]['case']}"
+    gain, where = max(
+        (tried["speedup"], f"{row['tunable']} = {value}, {row['case']}")
+        for row in rows
+        for value, tried in row["values"].items()
+    )
+    return f"{len(rows)} pairs of a constant and a case; the largest gain: {gain:.3f} with {where}"
 
 
 def benchmark(stage: Stage) -> str:
@@ -288,8 +287,7 @@ def sanitizers(stage: Stage) -> str:
 
     def check(tool: str) -> None:
         for suite in suites:
-            if stage.before.get(f"{tool} {suite}") == "passed":
-                stage.results[f"{tool} {suite}"] = "passed"
+            if f"{tool} {suite}" in stage.results:
                 continue
             if stage.seconds_left() <= 0:
                 return
@@ -312,7 +310,7 @@ def profile(stage: Stage) -> str:
     program = [sys.executable, BUNDLE / "benchmarks/profile_cases.py", *(["--tiny"] if stage.dry_run else [])]
     try:
         ncu = find_tool("ncu")
-        trial = Stage(stage.log, min(stage.deadline, time.monotonic() + 10), stage.environment, {}, {}, stage.dry_run)
+        trial = replace(stage, deadline=min(stage.deadline, time.monotonic() + 10))
         one = first_of_each_suite(gtest_names(BUNDLE / "cuda_tests", stage.environment))[0]
         command = [ncu, "--csv", "--metrics", "gpu__time_duration.sum", "--launch-count", "1", BUNDLE / "cuda_tests"]
         works = any(
@@ -341,7 +339,6 @@ def tests(stage: Stage) -> str:
     files = [f"python/tests/test_{name}.py" for name in ("operators", "elementwise", "cuda_operators", "cuda")]
     keyword = "outputs_are_saved" if stage.dry_run else "cuda"
     options = ["-k", keyword, "-v", "--tb=short", "-p", "no:cacheprovider", "--rootdir", BUNDLE]
-    stage.results |= {name: "passed" for name, result in stage.before.items() if result == "passed"}
     arguments = stage.log / "deselect.txt"
     arguments.write_text("".join(f"--deselect={name}\n" for name in stage.results))
     ended = []
@@ -460,11 +457,14 @@ def run_stages(options: argparse.Namespace, report: Report, environment: dict[st
         kept = sum(PLANS[later].least for later in chosen[i + 1 :])
         seconds = deadline - start - kept
         seconds = min(seconds, PLANS[name].most) if chosen[i + 1 :] else seconds
-        entry: dict[str, Any] = {"status": "running", "seconds": 0, "line": "", "results": {}}
+        # What passed or was measured in an earlier call is not repeated.
+        kept_results = {
+            k: r for k, r in earlier.get(name, {}).get("results", {}).items() if r == "passed" or is_measured(r)
+        }
+        entry: dict[str, Any] = {"status": "running", "seconds": 0, "line": "", "results": kept_results}
         report.results["stages"][name] = entry
-        before = earlier.get(name, {}).get("results", {})
         (report.work / name).mkdir()
-        stage = Stage(report.work / name, start + seconds, environment, entry["results"], before, options.dry_run)
+        stage = Stage(report.work / name, start + seconds, environment, entry["results"], options.dry_run)
         print(f"== {name} (at most {seconds:.0f} s)", flush=True)
         try:
             if seconds < 5:

@@ -64,8 +64,8 @@ def executable(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Callable[..., Any]:
-    def make(seconds: float = 60, **before: Any) -> Any:
-        return gpu_check.Stage(tmp_path, time.monotonic() + seconds, dict(os.environ), {}, before, False)
+    def make(seconds: float = 60) -> Any:
+        return gpu_check.Stage(tmp_path, time.monotonic() + seconds, dict(os.environ), {}, False)
 
     return make
 
