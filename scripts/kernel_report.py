@@ -324,20 +324,30 @@ class Kernel:
         return self.packs and self.bytes_in_flight < self.bytes_needed
 
 
+def number_of(arch: str) -> int:
+    """The compute capability without its point: 90 for "sm_90" and "sm_90a"."""
+    return int(re.sub(r"\D", "", arch))
+
+
 def gpu_of(arch: str) -> Gpu:
     """The limits of an architecture, or of the newest known one before it."""
-    number = int(re.sub(r"\D", "", arch))
-    return GPUS[max((known for known in GPUS if known <= number), default=min(GPUS))]
+    return GPUS[max((known for known in GPUS if known <= number_of(arch)), default=min(GPUS))]
 
 
 def warps_per_sm(arch: str, registers: int, shared: int, threads: int) -> int:
-    gpu, number = gpu_of(arch), int(re.sub(r"\D", "", arch))
+    gpu = gpu_of(arch)
     warps = -(-threads // 32)
     # Registers are allocated in units of 8 per thread, and the SM's four partitions hold equally many warps.
     by_registers = REGISTERS_PER_SM // (32 * 8 * -(-max(registers, 1) // 8)) // 4 * 4 // warps
-    shared += RESERVED_SHARED if number >= 80 else 0
+    shared += RESERVED_SHARED if number_of(arch) >= 80 else 0
     by_shared = gpu.shared_kib * 1024 // (128 * -(-shared // 128)) if shared else gpu.blocks
     return min(gpu.blocks, gpu.warps // warps, by_registers, by_shared) * warps
+
+
+def static_shared(arch: str, resources: Resources) -> int:
+    """The shared memory that a kernel declares, without what the system reserves (see RESERVED_SHARED)."""
+    reserved = number_of(arch) >= 90 and resources.shared >= RESERVED_SHARED
+    return resources.shared - RESERVED_SHARED * reserved
 
 
 def registers_over(arch: str, registers: int, shared: int, threads: int) -> int:
@@ -366,10 +376,10 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
 def kernel_of(
     arch: str, symbol: str, function: str, code: list[Instruction], resources: Resources, threads: int
 ) -> Kernel:
-    number, gpu = int(re.sub(r"\D", "", arch)), gpu_of(arch)
+    gpu = gpu_of(arch)
     name = short_name(function)
     local = resources.stack + resources.local
-    shared = resources.shared - (RESERVED_SHARED if number >= 90 and resources.shared >= RESERVED_SHARED else 0)
+    shared = static_shared(arch, resources)
     warps = warps_per_sm(arch, resources.registers, shared, threads)
     loads = loads_ahead(code)
     return Kernel(
@@ -400,7 +410,7 @@ def kernel_of(
 def architectures(lines: Iterable[str]) -> list[str]:
     """Parses the output of --list-elf."""
     found = {m[1] for line in lines if (m := re.search(r"\.(sm_\d+[a-z]?)\.cubin", line))}
-    return sorted(found, key=lambda arch: (int(re.sub(r"\D", "", arch)), arch))
+    return sorted(found, key=lambda arch: (number_of(arch), arch))
 
 
 def parse_resources(lines: Iterable[str]) -> dict[str, Resources]:

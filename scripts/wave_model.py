@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernel_report import (
-    RESERVED_SHARED,
     Cuobjdump,
     UnreadableError,
     architectures,
@@ -38,6 +36,7 @@ from kernel_report import (
     gpu_of,
     parse_resources,
     short_name,
+    static_shared,
     warps_per_sm,
 )
 
@@ -64,9 +63,8 @@ class Gpu:
         if symbol not in self.resources:
             raise UnreadableError(f"{self.library} has no kernel {demangle(symbol)} for {self.arch}")
         used = self.resources[symbol]
-        if int(re.sub(r"\D", "", self.arch)) >= 90 and used.shared >= RESERVED_SHARED:
-            shared -= RESERVED_SHARED  # warps_per_sm adds it
-        return warps_per_sm(self.arch, used.registers, used.shared + shared, threads) // -(-threads // 32)
+        shared += static_shared(self.arch, used)
+        return warps_per_sm(self.arch, used.registers, shared, threads) // -(-threads // 32)
 
     def resident_blocks(self, symbol: str, threads: int, shared: int) -> int:
         return self.multiprocessors * self.blocks_per_multiprocessor(symbol, threads, shared)

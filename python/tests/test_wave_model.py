@@ -19,7 +19,8 @@ import cases  # noqa: E402
 
 pytestmark = pytest.mark.any_torch
 
-# Launches as many blocks as the GPU holds, as soon as it is told how many. Backward launches twice as many.
+# A stand-in for cppcuda_launches. Forward launches as many blocks as the GPU holds, and backward twice as many. Until
+# the program is told that number, it asks for it.
 PROGRAM = """#!/usr/bin/env python3
 import os, sys
 known = dict(line.split("=") for line in open(os.environ["CPPCUDA_SIMT_RESIDENT"]).read().split("\\n") if line)
@@ -34,7 +35,7 @@ with open(os.environ["CPPCUDA_SIMT_LAUNCHES"], "w") as out:
 """
 
 
-def test_launch_rules_get_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_launch_rules_get_answers(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_text(PROGRAM)
     path.chmod(0o755)
