@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Uses an installed cppcuda from a CMake project that knows nothing else.
 #
-#   run.sh <python with the torch of the build> <build folder> <folder of the installation>
+#   run.sh <python with the torch of the build> <build folder> <installed library>
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # Not resolved: the interpreter of a virtual environment is a link to another one.
@@ -19,8 +19,7 @@ torch=$(cached CPPCUDA_TORCH_DIR)
 
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
-prefix=$3
-library=$("$python" -c "import torch; print('$prefix/lib/torch-' + '.'.join(torch.__version__.split('.')[:2]) + '/libcppcuda.so')")
+library=$3 prefix=${3%/lib/torch-*}
 cp -r "$here" "$temp/source"
 
 say "export models (AOTInductor compiles one)"
