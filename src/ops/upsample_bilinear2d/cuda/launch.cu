@@ -25,7 +25,7 @@ bool fits_int32(const Params<T>& p) {
 template <template <class> class P, class T, class KernelOf>
 void launch_strips(const P<T>& p, int64_t height, int64_t width, bool planes, kit::CudaStream& stream,
                    KernelOf kernel_of) {
-  constexpr int most_planes = planes_per_thread(sizeof(T));
+  constexpr int K = planes_per_thread(sizeof(T));
   const bool narrow = fits_int32(p);
   const bool aligned = p.channels_last && p.strides.c == 1 && kit::is_aligned16(p.target, {}) &&
                        kit::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
@@ -36,7 +36,7 @@ void launch_strips(const P<T>& p, int64_t height, int64_t width, bool planes, ki
                        : kernel_of.template operator()<1, 1, true, int>();
     }
     if (!narrow) return kernel_of.template operator()<1, 1, false, int64_t>();
-    return planes > 1 ? kernel_of.template operator()<1, most_planes, false, int>()
+    return planes > 1 ? kernel_of.template operator()<1, K, false, int>()
                       : kernel_of.template operator()<1, 1, false, int>();
   };
   const auto launch =

@@ -181,12 +181,12 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
   // In this order: the shared memory that every GPU has for three blocks per SM; the width up to which float32 resolves
   // positions to a sixteenth; the number of packs with which a warp writes to at most two places of each plane. None of
   // them was measured.
-  constexpr int64_t max_columns = 1 << 20;
   const int64_t max_bytes = kit::tunable("upsample_tile_bytes", 20 << 10);
+  constexpr int64_t max_columns = 1 << 20;
   const int64_t min_packs = kit::tunable("upsample_tile_packs", 16);
-  // The set-up of a tile, and the rows of the source that the next one reads, too, in rows. The set-up of backward is
-  // 1,660 instructions, and a row of its source 375 (SASS for sm_90). Not measured.
   constexpr int64_t min_rows = 4;
+  // The set-up of a tile, and the rows of the source that the next one reads, too, in rows. The set-up of backward is
+  // 1,640 instructions, and a row of its source 375 (SASS for sm_90). Not measured.
   const int64_t overhead = kit::tunable("upsample_tile_overhead", 3);
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
   // The columns of the source, and the number of them that contribute to a column of the target.
