@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "cppcuda/kit/cuda/prefetch.cuh"
+#include "cppcuda/kit/cuda/global_memory.cuh"
 #include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "emulator.h"
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cppcuda/kit/cuda/global_memory.cuh"
 #include "cppcuda/kit/cuda/width.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -34,22 +35,11 @@ __device__ Pack<T, N> load(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
-// For global memory that no other thread reads, so that it need not stay in a cache.
-template <int N, class T>
-__device__ Pack<T, N> load_once(const T* from) {
-  if constexpr (sizeof(Pack<T, N>) == 16) {
-    return __builtin_bit_cast(Pack<T, N>, __ldcs(reinterpret_cast<const uint4*>(from)));
-  } else {
-    return load<N>(from);
-  }
-}
-
 // To global memory.
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof(pack) == 16) {
-    // The store is named, because the compiler may split an assignment into several stores, one per part of the pack.
-    __stwb(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, pack));
+    store16(to, __builtin_bit_cast(uint4, pack));
   } else {
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
   }
@@ -60,7 +50,7 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
 template <int N, class T>
 __device__ Pack<T, N> load_strided(const T* row, int64_t index, int64_t step) {
   if constexpr (N > 1) {
-    return load_once<N>(row + index);
+    return load<N>(row + index);
   } else {
     return {row[index * step]};
   }

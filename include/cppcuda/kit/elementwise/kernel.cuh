@@ -33,7 +33,7 @@ __device__ void elementwise_packs(const DenseParams<Math, T>& p, std::index_sequ
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       const int64_t pack = first + u * int64_t{blockDim.x};
-      if (pack < packs) ((in[u][I] = load_once<N>(p.in[I] + pack * N)), ...);
+      if (pack < packs) ((in[u][I] = load<N>(p.in[I] + pack * N)), ...);
     }
 #pragma unroll
     for (int u = 0; u < U; ++u) {

@@ -71,7 +71,7 @@ struct WarpRows {
     Pack pack[per_thread * packs];
 #pragma unroll
     for (int k = 0; k < per_thread * packs; ++k) {
-      if (k * 32 + lane < rows * packs) pack[k] = kit::load_once<N>(from + (k * 32 + lane) * N);
+      if (k * 32 + lane < rows * packs) pack[k] = kit::load<N>(from + (k * 32 + lane) * N);
     }
     __syncwarp();  // all lanes are done with the previous rows
 #pragma unroll
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) row_backward_kernel
     warp.for_each(rows, [&](int r, int row) {
 #pragma unroll
       for (int f = 0; f < F; f += together) {
-        grad[r][f / together] = kit::load_once<together>(p.grad + (first + row) * F + f);
+        grad[r][f / together] = kit::load<together>(p.grad + (first + row) * F + f);
       }
     });
     if constexpr (POINTS) warp.load(p.feats + first * 8 * F, rows);

@@ -36,7 +36,7 @@ struct StagedTile {
       kit::Pack<T, N> pack[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) {
-        if (i + u * step < packs) pack[u] = kit::load_once<N>(from + u * step * N);
+        if (i + u * step < packs) pack[u] = kit::load<N>(from + u * step * N);
       }
 #pragma unroll
       for (int u = 0; u < U; ++u) {

@@ -5,8 +5,8 @@
 // of the target belongs to one thread, so backward needs no atomics either. The kernels of this file read global
 // memory; those of tile_kernel.cuh stage planes in shared memory.
 
+#include "cppcuda/kit/cuda/global_memory.cuh"
 #include "cppcuda/kit/cuda/pack.cuh"
-#include "cppcuda/kit/cuda/prefetch.cuh"
 #include "cppcuda/kit/math/opmath.h"
 #include "ops/upsample_bilinear2d/cuda/launch.h"
 #include "ops/upsample_bilinear2d/math.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Replaces include/cppcuda/kit/cuda/prefetch.cuh.
+// Replaces include/cppcuda/kit/cuda/global_memory.cuh.
 
 #include "simt.h"
 
@@ -8,6 +8,11 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 inline void prefetch(const void* address, SimtLine line = SimtLine::current()) {
   simt::check_global("prefetch", address, 1, line);
+}
+
+inline void store16(void* to, uint4 value, SimtLine line = SimtLine::current()) {
+  simt::check_global("store16", to, sizeof(uint4), line);
+  *static_cast<uint4*>(to) = value;
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
