@@ -14,7 +14,7 @@ struct LaunchShape {
   unsigned shared_bytes = 0;
 };
 
-constexpr int threads_per_block = 256;
+constexpr int threads_per_block = 128;
 
 // The grid of a kernel with a grid-stride loop; a block does `per_block` units of work in one step.
 inline LaunchShape grid_stride_launch(int64_t work, int64_t per_block = threads_per_block) {

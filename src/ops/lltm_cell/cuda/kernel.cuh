@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   }
 }
 
-// HY, CY: whether the gradients of hy and cy are given. Three blocks per SM: with more registers the compiler starts to
+// HY, CY: whether the gradients of hy and cy are given. Six blocks per SM: with more registers the compiler starts to
 // compute before it has issued all loads. float64 needs those registers.
 template <int N, bool HY, bool CY, class T, class C>
-__global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 3 : 2)
+__global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 6 : 4)
     backward_kernel(BackwardParams<T, C> p, kit::Divisor row_packs) {
   using A = kit::elementwise_math<T, C>;
   const int64_t packs = p.rows.count * row_packs.value(), step = int64_t{gridDim.x} * blockDim.x;

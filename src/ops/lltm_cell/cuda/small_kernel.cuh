@@ -169,7 +169,7 @@ __device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A*
 }
 
 template <int N, class T, class C>
-__global__ void __launch_bounds__(kit::threads_per_block, 2) small_backward_kernel(SmallBackwardParams<T, C> p) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) small_backward_kernel(SmallBackwardParams<T, C> p) {
   using A = kit::opmath<T>;
   A* total_grad_gates = kit::shared_memory<A>();
   small_gate_gradients(p, total_grad_gates);

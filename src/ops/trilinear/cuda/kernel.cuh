@@ -25,7 +25,7 @@ __device__ void load_corners(kit::Pack<T, N> (&corner)[8], const T* feats, int64
 }
 
 template <int N, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(ForwardParams<T, P> p, int lane_bits) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(ForwardParams<T, P> p, int lane_bits) {
   using A = kit::opmath<T>;
   const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);
   const int64_t rows_per_block = blockDim.x >> lane_bits;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Forw
 // Computes both gradients in one pass over grad. The sum over features for grad_points is taken in a fixed order: per
 // thread, then across the lanes of a row.
 template <int N, bool FEATS, bool POINTS, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 2 : 3)
+__global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 4 : 6)
     backward_kernel(BackwardParams<T, P> p, int lane_bits) {
   using A = kit::opmath<T>;
   const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);

@@ -20,7 +20,7 @@ struct WarpRows {
   static constexpr int N = kit::pack_size<T>, packs = 8 * F / N;
   static constexpr int per_thread = rows_per_thread(packs), count = 32 * per_thread;
   // Forward is bound by loads and needs more blocks in flight than backward, half of whose traffic is stores.
-  static constexpr int blocks_per_sm = per_thread * packs <= 4 && sizeof(T) < 8 ? 3 : 2;
+  static constexpr int blocks_per_sm = per_thread * packs <= 4 && sizeof(T) < 8 ? 6 : 4;
   using Pack = kit::Pack<T, N>;
 
   int lane = threadIdx.x % 32;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, WarpRows<F, T>::blocks
 }
 
 template <int F, bool FEATS, bool POINTS, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, 2) row_backward_kernel(BackwardParams<T, P> p) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) row_backward_kernel(BackwardParams<T, P> p) {
   using A = kit::opmath<T>;
   using Rows = WarpRows<F, T>;
   const Rows warp;

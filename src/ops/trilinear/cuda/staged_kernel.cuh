@@ -64,7 +64,7 @@ struct StagedTile {
 };
 
 template <int N, int V, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, 4)
+__global__ void __launch_bounds__(kit::threads_per_block, 8)
     staged_forward_kernel(ForwardParams<T, P> p, Tile tile, int lane_bits) {
   using A = kit::opmath<T>;
   const StagedTile<N, T> feats{tile};
@@ -129,7 +129,7 @@ __device__ void staged_row_backward(T* row, const T* grad, const Voxel<A>& voxel
 
 // A thread writes its part of grad_feats where it read feats. It sums grad_points in a fixed order, as in kernel.cuh.
 template <int N, int V, bool FEATS, bool POINTS, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
+__global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 8 : 4)
     staged_backward_kernel(BackwardParams<T, P> p, Tile tile, int lane_bits) {
   using A = kit::opmath<T>;
   const StagedTile<N, T> feats{tile};

@@ -148,7 +148,7 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
 // N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must
 // hold every position, and every offset within a row of the source.
 template <int N, int K, bool ChannelsLast, class Index, class T>
-__global__ void __launch_bounds__(kit::threads_per_block, 2) forward_kernel(Params<T> p, Parts parts) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
@@ -249,7 +249,7 @@ __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const 
 // Here the source is the output's gradient and the target is the input's. The conditions on N and Index are those of
 // forward. K > 1 needs adjacent columns of the source, and at least columns_together of them.
 template <int N, int K, bool ChannelsLast, class Index, class T>
-__global__ void __launch_bounds__(kit::threads_per_block, 2) backward_kernel(Params<T> p, Parts parts) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) backward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {

@@ -86,8 +86,6 @@ ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool c
   return {kit::grid_stride_launch(parts.count), parts, static_cast<int>(width), static_cast<int>(together)};
 }
 
-constexpr int tile_threads = 128;
-
 // In a tile each thread computes a patch of adjacent columns of several planes. With 16-byte accesses both numbers are
 // 16 bytes of the type of sums; larger patches would spill. Without them forward writes pairs of columns; backward,
 // which reads more than it writes, takes single columns of as many planes as 16 bytes of shared memory hold.
@@ -211,14 +209,14 @@ std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int
     const int block = 128 / static_cast<int>(column_bytes);
     return kit::round_up(most, block) + block / 2;
   };
-  int64_t max_strips = tile_threads;
+  int64_t max_strips = kit::threads_per_block;
   while (pitch_of(std::min(max_strips, all_strips)) * column_bytes > max_bytes) max_strips /= 2;
   // A multiple of the number of threads that shared memory serves together, so that they belong to one group.
   const int64_t strips = kit::round_up(kit::ceil_div(all_strips, kit::ceil_div(all_strips, max_strips)), int64_t{8});
   const int64_t row_tiles = kit::ceil_div(all_strips, strips);
   const int pitch = pitch_of(strips);
-  const int64_t groups = std::min({tile_threads / strips, max_bytes / (pitch * column_bytes), all_groups});
-  if (groups * strips < tile_threads / 4) return std::nullopt;
+  const int64_t groups = std::min({kit::threads_per_block / strips, max_bytes / (pitch * column_bytes), all_groups});
+  if (groups * strips < kit::threads_per_block / 4) return std::nullopt;
   const auto threads = static_cast<unsigned>(kit::round_up(groups * strips, int64_t{32}));
   const auto shared_bytes = static_cast<unsigned>((groups * pitch + 1) * column_bytes);
   const int64_t slots = resident_blocks(packs, threads, shared_bytes);

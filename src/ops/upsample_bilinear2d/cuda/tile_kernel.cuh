@@ -178,7 +178,7 @@ __device__ void for_each_tile(const Params<T>& p, const Tiles& tiles, int height
 
 // Both kernels need adjacent source columns, source rows in packs of N, and target rows in packs of C.
 template <int N, int C, class T>
-__global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
+__global__ void __launch_bounds__(kit::threads_per_block, 4) forward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   using Source = TileInterpolated<N, C, K, T>;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(tile_threads, 4) forward_tile_kernel(Params<T>
 }
 
 template <int N, int C, class T>
-__global__ void __launch_bounds__(tile_threads, C > 1 ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
+__global__ void __launch_bounds__(kit::threads_per_block, C > 1 ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   auto* zero = kit::shared_memory<kit::Pack<T, K>>() + tiles.groups * tiles.pitch;
