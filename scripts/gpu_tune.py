@@ -44,6 +44,7 @@ TUNABLES = (
     Tunable("upsample_rows", "upsample", (16, 32, 128)),
     Tunable("upsample_tile_bytes", "upsample.* float32 gpu", (10 << 10, 14 << 10, 28 << 10)),
     Tunable("upsample_tile_packs", "upsample.* float32 gpu", (8, 32)),
+    Tunable("upsample_prefetch", "upsample", (0, 2)),
     Tunable("trilinear_direct_bytes", r"trilinear.*x(8|32) ", (16, 64, 128, 256)),
     Tunable("trilinear_staged_packs", r"trilinear.*x8 ", (512, 2048)),
     Tunable("lltm_small_blocks", "lltm", (16, 32, 128)),

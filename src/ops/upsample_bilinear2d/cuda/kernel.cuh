@@ -85,6 +85,13 @@ struct Strip {
   }
 };
 
+// Prefetches what N values at this address are part of.
+template <int N, class T>
+__device__ void prefetch(const T* values, int which) {
+  const bool begins_line = reinterpret_cast<uintptr_t>(values) % 128 < N * sizeof(T);
+  if (which == Prefetch::every || (which == Prefetch::first_of_line && begins_line)) kit::prefetch(values);
+}
+
 // Rows of the source, interpolated along x for a strip of the target.
 template <int N, int K, class Index, class T>
 struct Interpolated {
@@ -93,9 +100,13 @@ struct Interpolated {
 
   Tap<A, Index> tap;
   Index lower, upper;  // in elements
+  int which;           // threads that prefetch
 
-  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step)
-      : tap(x.tap(column)), lower(tap.lower * static_cast<Index>(step)), upper(tap.upper * static_cast<Index>(step)) {}
+  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step, int which)
+      : tap(x.tap(column)),
+        lower(tap.lower * static_cast<Index>(step)),
+        upper(tap.upper * static_cast<Index>(step)),
+        which(which) {}
 
   // ahead: the offset of the row to prefetch.
   __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][N]) const {
@@ -107,7 +118,7 @@ struct Interpolated {
     }
     // All threads wait for a row at the same time, with few loads in flight.
 #pragma unroll
-    for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (lower + ahead));
+    for (int k = 0; k < K; ++k) prefetch<N>(source[k] + (lower + ahead), which);
     for_each_value<N, K>([&](int k, int n) {
       to[k][n] = interpolate(kit::widen<A>(left[k], n), kit::widen<A>(right[k], n), tap.lower_weight, tap.upper_weight);
     });
@@ -146,68 +157,69 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
 }
 
 // N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must
-// hold every position, and every offset within a row of the source.
+// hold every position, and every offset within a row of the source. In float32 the loop over rows has 50 instructions
+// per value for eight planes (K), 200 for one, and would have 80 in tiles of single columns (SASS for sm_90; no time was
+// measured).
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
     Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.out, x_axis.out);
-    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
+    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis, p.strides.h);
   }
 }
 
 // The sum along x that a row of the output's gradient contributes to a column of the input's gradient.
-template <int N, int K, class Index, class T>
+template <int N, class Index, class T>
 struct Gathered {
   using A = kit::opmath<T>;
   static constexpr int rows_ahead = 1;
   static constexpr int together = columns_together;  // loads in flight together; their weights are kept
-  static constexpr bool adjacent = K > 1;            // the columns share one address
 
   const Axis<A, Index>& x_axis;
-  Index column, step, begin;  // the first of those columns
+  Index column, step;
+  int which;  // threads that prefetch
   Range<Index> columns;
   Index offset[together];
   A weight[together];  // 0 where a column does not count
 
-  __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step)
-      : x_axis(x_axis), column(column), step(static_cast<Index>(step)), columns(x_axis.outputs_of(column)) {
-    begin = adjacent ? min(columns.first, x_axis.out - together) : columns.first;
+  __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step, int which)
+      : x_axis(x_axis),
+        column(column),
+        step(static_cast<Index>(step)),
+        which(which),
+        columns(x_axis.outputs_of(column)) {
 #pragma unroll
     for (int j = 0; j < together; ++j) {
-      const Index x = begin + j;
-      const bool counts = x >= columns.first && x < columns.last;
-      offset[j] = adjacent ? begin : (counts ? x : columns.first) * this->step;
+      const Index x = columns.first + j;
+      const bool counts = x < columns.last;
+      offset[j] = (counts ? x : columns.first) * this->step;
       weight[j] = counts ? x_axis.tap(x).weight(column) : A(0);
     }
   }
 
   // ahead: the offset of a row that is needed later.
-  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][N]) const {
+  __device__ void load_row(const T* const (&source)[1], int64_t ahead, A (&sum)[1][N]) const {
     const A start = sum_start<A>(columns.last - columns.first);
-    for_each_value<N, K>([&](int k, int n) { sum[k][n] = start; });
+#pragma unroll
+    for (int n = 0; n < N; ++n) sum[0][n] = start;
     if (columns.first == columns.last) return;
-    kit::Pack<T, N> grad[together][K];
+    const auto add = [&](A by, const kit::Pack<T, N>& grad) {
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
+      for (int n = 0; n < N; ++n) sum[0][n] += by * kit::widen<A>(grad, n);
+    };
+    kit::Pack<T, N> grad[together];
 #pragma unroll
-      for (int j = 0; j < together; ++j) grad[j][k] = kit::load<N>(source[k] + offset[j] + (adjacent ? j : 0));
-    }
-    if constexpr (K == 1) {  // with more planes enough loads are in flight
-      kit::prefetch(source[0] + (offset[0] + ahead));
-      kit::prefetch(source[0] + (offset[1] + ahead));
-    }
+    for (int j = 0; j < together; ++j) grad[j] = kit::load<N>(source[0] + offset[j]);
+    prefetch<N>(source[0] + (offset[0] + ahead), which);
+    prefetch<N>(source[0] + (offset[1] + ahead), which);
 #pragma unroll
     for (int j = 0; j < together; ++j) {
-      if (weight[j] == A(0)) continue;
-      for_each_value<N, K>([&](int k, int n) { sum[k][n] += weight[j] * kit::widen<A>(grad[j][k], n); });
+      if (weight[j] != A(0)) add(weight[j], grad[j]);
     }
-    for (Index x = begin + together; x < columns.last; ++x) {
-      const A by_column = x_axis.tap(x).weight(column);
-#pragma unroll
-      for (int k = 0; k < K; ++k) grad[0][k] = kit::load<N>(source[k] + x * step);
-      for_each_value<N, K>([&](int k, int n) { sum[k][n] += by_column * kit::widen<A>(grad[0][k], n); });
+    for (Index x = columns.first + together; x < columns.last; ++x) {
+      add(x_axis.tap(x).weight(column), kit::load<N>(source[0] + x * step));
     }
   }
 };
@@ -247,14 +259,14 @@ __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const 
 }
 
 // Here the source is the output's gradient and the target is the input's. The conditions on N and Index are those of
-// forward. K > 1 needs adjacent columns of the source, and at least columns_together of them.
-template <int N, int K, bool ChannelsLast, class Index, class T>
+// forward.
+template <int N, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(kit::threads_per_block, 4) backward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
-    Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.in, x_axis.in);
-    backward_rows(strip, Gathered<N, K, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
+    Strip<N, 1, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.in, x_axis.in);
+    backward_rows(strip, Gathered<N, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis, p.strides.h);
   }
 }
 

@@ -20,12 +20,10 @@ bool fits_int32(const Params<T>& p) {
   return longest <= most && p.strides.w <= most / longest;
 }
 
-// Launches one of the kernels of strips. kernel_of<N, K, ChannelsLast, Index>() is the kernel. planes: whether it can
-// take several.
-template <template <class> class P, class T, class KernelOf>
-void launch_strips(const P<T>& p, int64_t height, int64_t width, bool planes, kit::CudaStream& stream,
-                   KernelOf kernel_of) {
-  constexpr int K = planes_per_thread(sizeof(T));
+// Launches one of the kernels of strips. kernel_of<N, K, ChannelsLast, Index>() is the kernel, of up to MaxPlanes
+// planes.
+template <int MaxPlanes, template <class> class P, class T, class KernelOf>
+void launch_strips(const P<T>& p, int64_t height, int64_t width, kit::CudaStream& stream, KernelOf kernel_of) {
   const bool narrow = fits_int32(p);
   const bool aligned = p.channels_last && p.strides.c == 1 && kit::is_aligned16(p.target, {}) &&
                        kit::is_aligned16(p.source, {p.strides.n, p.strides.h, p.strides.w});
@@ -36,12 +34,12 @@ void launch_strips(const P<T>& p, int64_t height, int64_t width, bool planes, ki
                        : kernel_of.template operator()<1, 1, true, int>();
     }
     if (!narrow) return kernel_of.template operator()<1, 1, false, int64_t>();
-    return planes > 1 ? kernel_of.template operator()<1, K, false, int>()
+    return planes > 1 ? kernel_of.template operator()<1, MaxPlanes, false, int>()
                       : kernel_of.template operator()<1, 1, false, int>();
   };
   const auto launch =
       image_launch({p.batch, p.channels, height, width}, sizeof(T), p.channels_last, narrow && aligned,
-                   narrow && planes, [&](int width, int planes) {
+                   narrow ? MaxPlanes : 1, [&](int width, int planes) {
                      return kit::resident_blocks(kernel(width, planes), kit::threads_per_block, 0, stream);
                    });
   kit::launch(kernel(launch.width, launch.planes), launch.shape, stream, p, launch.parts);
@@ -76,23 +74,24 @@ void forward(const ForwardParams<T>& p, kit::CudaStream& stream) {
     return packs ? forward_tile_kernel<kit::pack_size<T>, W, T> : forward_tile_kernel<1, 2, T>;
   };
   if (launch_tiles(p, /*backward=*/false, stream, tile_kernel)) return;
-  launch_strips(p, p.y.out, p.x.out, /*planes=*/true, stream, []<int N, int K, bool ChannelsLast, class Index>() {
-    return forward_kernel<N, K, ChannelsLast, Index, T>;
-  });
+  launch_strips<planes_per_thread(sizeof(T))>(
+      p, p.y.out, p.x.out, stream,
+      []<int N, int K, bool ChannelsLast, class Index>() { return forward_kernel<N, K, ChannelsLast, Index, T>; });
 }
 
 template <class T>
 void backward(const BackwardParams<T>& p, kit::CudaStream& stream) {
   constexpr int W = tile_columns<kit::opmath<T>>;
+  // Reading pairs of columns saves 3 to 10 % of the instructions of a row (SASS for sm_90; no time was measured).
   const auto tile_kernel = [&](bool packs) {
     return packs                      ? backward_tile_kernel<kit::pack_size<T>, W, T>
            : has_packs<2>(p, p.x.out) ? backward_tile_kernel<2, 1, T>
                                       : backward_tile_kernel<1, 1, T>;
   };
   if (launch_tiles(p, /*backward=*/true, stream, tile_kernel)) return;
-  launch_strips(
-      p, p.y.in, p.x.in, /*planes=*/p.strides.w == 1 && p.x.out >= columns_together, stream,
-      []<int N, int K, bool ChannelsLast, class Index>() { return backward_kernel<N, K, ChannelsLast, Index, T>; });
+  launch_strips<1>(p, p.y.in, p.x.in, stream, []<int N, int, bool ChannelsLast, class Index>() {
+    return backward_kernel<N, ChannelsLast, Index, T>;
+  });
 }
 
 [[maybe_unused]] const bool added = kit::for_each_dtype([]<class T>() {

@@ -17,12 +17,15 @@
 
 namespace cppcuda::ops::upsample_bilinear2d {
 
-// The number of planes that a thread computes in NCHW, so that the address computation of a row serves all of them.
-// With more, the kernel runs out of registers.
+// The number of planes that a thread computes in forward in NCHW, so that the address computation of a row serves all
+// of them. With more, the kernel runs out of registers.
 constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 8 ? 8 : 4; }
 
 // The number of columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
+
+// Which threads prefetch the lines of a row that their warp is going to read. In tiles each line has one thread.
+enum Prefetch : int { none, first_of_line, every };
 
 // The target is split into parts; a thread computes one part, which is some rows of a strip. A strip is one access
 // wide: adjacent columns of a plane, or, in channels_last, channels of a column.
@@ -32,6 +35,7 @@ struct Parts {
   kit::Divisor segments;  // of a strip
   int64_t segment_rows;   // the last segment may have fewer
   kit::Divisor channels;  // planes of an image; in channels_last strips of a column
+  kit::KernelTunable<Prefetch::first_of_line> prefetch{"upsample_prefetch"};  // not measured
 
   struct Part {
     int64_t image;  // in NCHW the group of planes
@@ -60,11 +64,11 @@ struct ImageSizes {
 // The largest number of rows of a part. Not measured.
 inline int64_t max_rows() { return kit::tunable("upsample_rows", 64); }
 
-// packs: whether channels_last data can be read and written in packs. planes: whether a thread may compute several
-// planes. resident_blocks(width, planes): the number of blocks that the device holds at once.
+// packs: whether channels_last data can be read and written in packs. max_planes: the number of planes that a thread may
+// compute in NCHW. resident_blocks(width, planes): the number of blocks that the device holds at once.
 template <class ResidentBlocks>
-ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs, bool planes,
-                         ResidentBlocks resident_blocks) {
+ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
+                         int max_planes, ResidentBlocks resident_blocks) {
   // The set-up of a thread, and the row of the source that the next part reads, too, in rows. Not measured.
   const int64_t overhead = kit::tunable("upsample_strip_overhead", 2);
   const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
@@ -76,7 +80,7 @@ ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool c
   const auto slots_of = [&](int64_t planes) {
     return resident_blocks(static_cast<int>(width), static_cast<int>(planes)) * kit::threads_per_block;
   };
-  int64_t together = channels_last || !planes ? 1 : planes_per_thread(element_bytes);
+  int64_t together = channels_last ? 1 : max_planes;
   if (2 * all_planes < together || threads_of(together) * target.height < slots_of(together)) together = 1;
   const int64_t threads = threads_of(together);
   const int64_t rows = kit::rows_per_part(target.height, threads, slots_of(together), overhead, 1, max_rows());

@@ -21,6 +21,7 @@ struct TileRow {
   int window_first, window_size;
   int strip, strips;
   Banks banks;
+  bool prefetches;
 
   __device__ TileRow(const Tiles& tiles, const Range<int>& window, int group, int strip)
       : columns(kit::shared_memory<Column>() + min(group, tiles.groups - 1) * tiles.pitch),
@@ -28,7 +29,8 @@ struct TileRow {
         window_size(group < tiles.groups ? window.last - window.first : 0),
         strip(strip),
         strips(tiles.strips),
-        banks(tiles.banks) {}
+        banks(tiles.banks),
+        prefetches(tiles.parts.prefetch != Prefetch::none) {}
 
   __device__ const Column* operator[](int x) const { return columns + banks(x - window_first); }
 
@@ -36,7 +38,7 @@ struct TileRow {
   __device__ void load(const T* const (&source)[K], int64_t ahead) const {
     // A row that starts within a line ends in one more line.
     constexpr int line = 128 / sizeof(T);
-    for (int x = strip * line; window_size > 0 && x < window_size + line - 1; x += strips * line) {
+    for (int x = strip * line; prefetches && window_size > 0 && x < window_size + line - 1; x += strips * line) {
 #pragma unroll
       for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
