@@ -11,8 +11,11 @@
 
 namespace cppcuda::ops::lltm_cell {
 
-// The shared memory of backward: the gradient of the gates, in the accumulation type.
-inline int64_t small_shared_bytes(const CellSizes& cell, int64_t sum_bytes) {
+// A block of backward takes this many rows of [grad_hx, grad_input], and this many packs of columns, at a time.
+constexpr int small_backward_threads = 256, small_rows = 4, small_columns = 8;
+
+// The gradient of the gates in the accumulation type, which backward has in shared memory.
+inline int64_t gate_gradient_bytes(const CellSizes& cell, int64_t sum_bytes) {
   return cell.rows * 3 * cell.size * sum_bytes;
 }
 
@@ -23,7 +26,7 @@ inline bool is_small_on_cuda(const CellSizes& cell, int64_t value_bytes) {
   const int64_t sum_bytes = std::max<int64_t>(value_bytes, 4);
   // Factor by factor, because the product of arbitrary sizes may overflow.
   return cell.rows > 0 && cell.size > 0 && cell.rows <= max_shared && cell.size <= max_shared &&
-         cell.inputs <= max_products && small_shared_bytes(cell, sum_bytes) <= max_shared &&
+         cell.inputs <= max_products && gate_gradient_bytes(cell, sum_bytes) <= max_shared &&
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
 
@@ -38,9 +41,11 @@ inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
 inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
   // Every block computes all gradients of gates for itself, so more blocks repeat more work.
   const auto max_blocks = static_cast<unsigned>(kit::tunable("lltm_small_blocks", 64));
-  kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width);
+  const int64_t partial_sums = small_backward_threads / 32 * small_rows * small_columns * width;
+  kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width, small_backward_threads);
   shape.blocks = std::min(shape.blocks, max_blocks);
-  shape.shared_bytes = static_cast<unsigned>(small_shared_bytes(cell, sum_bytes));
+  shape.threads = small_backward_threads;
+  shape.shared_bytes = static_cast<unsigned>(gate_gradient_bytes(cell, sum_bytes) + partial_sums * sum_bytes);
   return shape;
 }
 

@@ -74,23 +74,40 @@ __device__ const T* concatenated(const SmallBackwardParams<T, C>& p, int r, int 
 // The gradients of the gates of all rows, in shared memory [rows, 3 size]. One block writes the gradient of cx.
 template <class A, class T, class C>
 __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* total_grad_gates) {
-  for (int element = threadIdx.x; element < p.rows * p.size; element += blockDim.x) {
-    const int row = element / p.size, s = element % p.size;
-    const int at = row * 3 * p.size + s;
-    const A g0 = static_cast<A>(p.gates[at]), g1 = static_cast<A>(p.gates[at + p.size]),
-            g2 = static_cast<A>(p.gates[at + 2 * p.size]), cx = static_cast<A>(p.cx[element]);
-    const A hy = p.grad_hy ? static_cast<A>(p.grad_hy[element]) : A(0);
-    const A cy = p.grad_cy ? static_cast<A>(p.grad_cy[element]) : A(0);
-    const auto d = !p.grad_cy   ? cell_backward<true, false>(hy, cy, g0, g1, g2, cx)
-                   : !p.grad_hy ? cell_backward<false, true>(hy, cy, g0, g1, g2, cx)
-                                : cell_backward<true, true>(hy, cy, g0, g1, g2, cx);
-    const A of_gate[3] = {d.g0, d.g1, d.g2};
+  constexpr int U = small_unroll;  // elements of a thread whose loads are in flight together
+  const int elements = p.rows * p.size;
+  for (int first = threadIdx.x; first < elements; first += U * blockDim.x) {
+    T gate[U][3], grad_gate[U][3], grad_hy[U];
+    C cx[U], grad_cy[U];
 #pragma unroll
-    for (int g = 0; g < 3; ++g) {
-      const int gate = at + g * p.size;
-      total_grad_gates[gate] = of_gate[g] + (p.grad_gates ? static_cast<A>(p.grad_gates[gate]) : A(0));
+    for (int u = 0; u < U; ++u) {
+      const int element = first + u * blockDim.x;
+      if (element >= elements) continue;
+      const int at = element / p.size * 3 * p.size + element % p.size;
+#pragma unroll
+      for (int g = 0; g < 3; ++g) {
+        gate[u][g] = p.gates[at + g * p.size];
+        grad_gate[u][g] = p.grad_gates ? p.grad_gates[at + g * p.size] : T(0);
+      }
+      cx[u] = p.cx[element];
+      grad_hy[u] = p.grad_hy ? p.grad_hy[element] : T(0);
+      grad_cy[u] = p.grad_cy ? p.grad_cy[element] : C(0);
     }
-    if (p.grad_cx && blockIdx.x == 0) p.grad_cx[element] = static_cast<C>(d.cx);
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const int element = first + u * blockDim.x;
+      if (element >= elements) continue;
+      const A hy = static_cast<A>(grad_hy[u]), cy = static_cast<A>(grad_cy[u]), g0 = static_cast<A>(gate[u][0]),
+              g1 = static_cast<A>(gate[u][1]), g2 = static_cast<A>(gate[u][2]), state = static_cast<A>(cx[u]);
+      const auto d = !p.grad_cy   ? cell_backward<true, false>(hy, cy, g0, g1, g2, state)
+                     : !p.grad_hy ? cell_backward<false, true>(hy, cy, g0, g1, g2, state)
+                                  : cell_backward<true, true>(hy, cy, g0, g1, g2, state);
+      A* const total = total_grad_gates + element / p.size * 3 * p.size + element % p.size;
+      total[0] = d.g0 + static_cast<A>(grad_gate[u][0]);
+      total[p.size] = d.g1 + static_cast<A>(grad_gate[u][1]);
+      total[2 * p.size] = d.g2 + static_cast<A>(grad_gate[u][2]);
+      if (p.grad_cx && blockIdx.x == 0) p.grad_cx[element] = static_cast<C>(d.cx);
+    }
   }
 }
 
@@ -114,20 +131,21 @@ __device__ void small_weight_gradient(const SmallBackwardParams<T, C>& p, const 
   }
 }
 
-// [grad_hx, grad_input] = total_grad_gates weight: a warp takes 4 rows and N columns of each of 8 lanes; 4 groups of
-// such lanes share the sum.
+// [grad_hx, grad_input] = total_grad_gates weight: a block takes some rows, and N columns of each of some lanes. Each
+// group of such lanes adds a part of the sum; the groups of a warp add theirs by shuffles, and the warps through
+// `partial`, in this order.
 template <int N, class A, class T, class C>
-__device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* total_grad_gates) {
-  constexpr int R = 4, lanes = 8;
-  const int lane = threadIdx.x % 32, part = lane / lanes, width = p.size + p.inputs;
+__device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const A* total_grad_gates, A* partial) {
+  constexpr int R = small_rows, lanes = small_columns;
+  static_assert(R * lanes == 32);  // one warp writes the results
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % lanes, width = p.size + p.inputs;
   const int groups = kit::ceil_div(width, lanes * N), tasks = groups * kit::ceil_div(p.rows, R);
-  const int warps = gridDim.x * (blockDim.x / 32);
-  for (int task = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; task < tasks; task += warps) {
-    const int first = task / groups * R, k = (task % groups * lanes + lane % lanes) * N;
+  for (int task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int first = task / groups * R, k = (task % groups * lanes + column) * N;
     A sum[R][N] = {};
     if (k < width) {
 #pragma unroll small_unroll
-      for (int j = part; j < 3 * p.size; j += 32 / lanes) {
+      for (int j = threadIdx.x / lanes; j < 3 * p.size; j += small_backward_threads / lanes) {
         const auto w = kit::load<N>(p.weight + j * width + k);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -143,19 +161,23 @@ __device__ void small_input_gradients(const SmallBackwardParams<T, C>& p, const 
       for (int n = 0; n < N; ++n) {
         sum[r][n] += __shfl_xor_sync(~0u, sum[r][n], lanes);
         sum[r][n] += __shfl_xor_sync(~0u, sum[r][n], 2 * lanes);
+        if (lane < lanes) partial[((warp * R + r) * lanes + column) * N + n] = sum[r][n];
       }
     }
-    T* to = k < p.size ? p.grad_hx : p.grad_input;
-    if (k >= width || !to) continue;
-    const int columns = k < p.size ? p.size : p.inputs, column = k < p.size ? k : k - p.size;
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (r != part || first + r >= p.rows) continue;  // each group of lanes writes one row
+    __syncthreads();
+    T* const to = k < p.size ? p.grad_hx : p.grad_input;
+    const int row = first + lane / lanes;
+    if (warp == 0 && k < width && row < p.rows && to) {
       kit::Pack<T, N> out;
 #pragma unroll
-      for (int n = 0; n < N; ++n) out.value[n] = static_cast<T>(sum[r][n]);
-      kit::store(to + (first + r) * columns + column, out);
+      for (int n = 0; n < N; ++n) {
+        A total = 0;
+        for (int w = 0; w < small_backward_threads / 32; ++w) total += partial[(w * 32 + lane) * N + n];
+        out.value[n] = static_cast<T>(total);
+      }
+      kit::store(to + row * (k < p.size ? p.size : p.inputs) + (k < p.size ? k : k - p.size), out);
     }
+    __syncthreads();  // before the next task overwrites `partial`
   }
 }
 
@@ -169,13 +191,13 @@ __device__ void small_bias_gradient(const SmallBackwardParams<T, C>& p, const A*
 }
 
 template <int N, class T, class C>
-__global__ void __launch_bounds__(kit::threads_per_block, 4) small_backward_kernel(SmallBackwardParams<T, C> p) {
+__global__ void __launch_bounds__(small_backward_threads, 2) small_backward_kernel(SmallBackwardParams<T, C> p) {
   using A = kit::opmath<T>;
-  A* total_grad_gates = kit::shared_memory<A>();
+  A *total_grad_gates = kit::shared_memory<A>(), *partial = total_grad_gates + p.rows * 3 * p.size;
   small_gate_gradients(p, total_grad_gates);
   __syncthreads();
+  if (p.grad_hx || p.grad_input) small_input_gradients<N>(p, total_grad_gates, partial);
   if (p.grad_weight) small_weight_gradient<N>(p, total_grad_gates);
-  if (p.grad_hx || p.grad_input) small_input_gradients<N>(p, total_grad_gates);
   if (p.grad_bias) small_bias_gradient(p, total_grad_gates);
 }
 
