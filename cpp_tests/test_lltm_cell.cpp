@@ -190,12 +190,13 @@ TEST(SmallCell, LaunchesAreValidForAllSmallCells) {
         for (const int64_t sum_bytes : {4, 8}) {
           const CellSizes sizes{rows, inputs, size};
           if (!is_small_on_cuda(sizes, sum_bytes)) continue;
-          const auto forward = small_forward_launch(sizes), backward = small_backward_launch(sizes, sum_bytes, 1);
+          const int pack = sum_bytes == 4 ? 8 : 2, width = size % pack == 0 && inputs % pack == 0 ? pack : 1;
+          const auto forward = small_forward_launch(sizes), backward = small_backward_launch(sizes, sum_bytes, width);
           // Each element of the state has one group of lanes.
           EXPECT_GE(int64_t{forward.blocks} * forward.threads, rows * size * cppcuda::ops::lltm_cell::small_lanes);
           EXPECT_LT((int64_t{forward.blocks} - 1) * forward.threads,
                     rows * size * cppcuda::ops::lltm_cell::small_lanes);
-          EXPECT_EQ(backward.shared_bytes, rows * 3 * size * sum_bytes);
+          EXPECT_GT(backward.shared_bytes, rows * 3 * size * sum_bytes);
           EXPECT_LE(backward.shared_bytes, 48u << 10);
           EXPECT_TRUE(backward.blocks >= 1 && backward.blocks <= 64);
           EXPECT_LT(rows * 3 * size * (size + inputs), int64_t{1} << 31);  // indices have 32 bits

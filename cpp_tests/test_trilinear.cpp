@@ -364,32 +364,24 @@ TEST(Trilinear, BackwardRefusesAMaskOfAnotherLength) {
 
 using cppcuda::kit::threads_per_block;
 using cppcuda::ops::trilinear::Access;
+using cppcuda::ops::trilinear::is_whole;
 using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;
 using cppcuda::ops::trilinear::rows_per_thread;
 
 // How often the kernels' loops over all blocks and threads write each value of the output.
-std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features, int element_bytes) {
+std::vector<int> visits(const RowLaunch& launch, int64_t rows, int64_t features) {
   std::vector<int> count(rows * features);
   const auto& [access, shape, width, lane_bits, tile] = launch;
   const int lanes = 1 << lane_bits, tile_rows = tile.rows;
   for (int64_t block = 0; block < shape.blocks; ++block) {
     for (int64_t thread = 0; thread < shape.threads; ++thread) {
-      if (access == Access::whole) {
-        const int64_t warp_rows = 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2));
-        const int64_t warp = (block * shape.threads + thread) / 32,
-                      step = shape.blocks * shape.threads / 32 * warp_rows;
-        for (int64_t first = warp * warp_rows; first < rows; first += step) {
-          for (int64_t row = first + thread % 32; row < std::min(rows, first + warp_rows); row += 32) {
-            for (int64_t f = 0; f < features; ++f) ++count.at(row * features + f);
-          }
-        }
-        continue;
-      }
       if (access == Access::staged) {
-        for (int64_t first = block * tile_rows; first < rows; first += int64_t{shape.blocks} * tile_rows) {
+        const int64_t warp = (block * shape.threads + thread) / 32,
+                      step = shape.blocks * shape.threads / 32 * tile_rows;
+        for (int64_t first = warp * tile_rows; first < rows; first += step) {
           const int64_t end = std::min<int64_t>(rows, first + tile_rows);
-          for (int64_t row = first + thread / lanes; row < end; row += shape.threads / lanes) {
+          for (int64_t row = first + thread % 32 / lanes; row < end; row += 32 / lanes) {
             for (int64_t f = thread % lanes * width; f < features; f += int64_t{lanes} * width) {
               for (int v = 0; v < width; ++v) ++count.at(row * features + f + v);
             }
@@ -414,8 +406,7 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool packs : {false, true}) {
           for (const bool dense : {false, true}) {
-            const auto count =
-                visits(row_launch(rows, features, element_bytes, packs, dense), rows, features, element_bytes);
+            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense), rows, features);
             EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
                 << rows << " rows of " << features << ", " << element_bytes << packs << dense;
           }
@@ -427,13 +418,14 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
 
 TEST(RowLaunch, ShortAndOddRowsAreStaged) {
   auto staged = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged &&
+           !is_whole(features, element_bytes);
   };
-  for (const int64_t features : {5, 7, 9, 63, 257}) EXPECT_TRUE(staged(features, 4, true)) << features;
+  for (const int64_t features : {5, 7, 9, 63, 315}) EXPECT_TRUE(staged(features, 4, true)) << features;
   for (const int64_t features : {1, 4, 8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
   for (const int64_t features : {5, 6, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
   EXPECT_FALSE(staged(3, 4, false));
-  EXPECT_FALSE(staged(100001, 4, true));  // not even one row would fit
+  EXPECT_FALSE(staged(317, 4, true));  // not even one row would fit into the memory of a warp
 }
 
 // When the threads of a warp read the next features of a corner, they read from different banks of 4 bytes.
@@ -441,7 +433,7 @@ TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
   for (int64_t features = 3; features < 300; ++features) {
     for (const int element_bytes : {2, 4, 8}) {
       const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true);
-      if (launch.access != Access::staged) continue;
+      if (launch.access != Access::staged || is_whole(features, element_bytes)) continue;
       const int lanes = 1 << launch.lane_bits, bytes = launch.width * element_bytes, at_once = 128 / std::max(bytes, 4);
       for (int begin = 0; begin < 32; begin += at_once) {
         std::map<int, std::set<int>> words;  // by bank
@@ -459,7 +451,8 @@ TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
 
 TEST(RowLaunch, AThreadTakesRowsOfFewFeatures) {
   auto whole = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::whole;
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged &&
+           is_whole(features, element_bytes);
   };
   for (const int64_t features : {1, 2, 3, 4, 8}) EXPECT_TRUE(whole(features, 2, true)) << features;
   for (const int64_t features : {1, 2, 3, 4}) EXPECT_TRUE(whole(features, 4, true)) << features;
@@ -475,32 +468,34 @@ TEST(RowLaunch, HoldsForAnySize) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
           const auto [access, shape, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense);
-          const bool whole = access == Access::whole, staged = access == Access::staged;
+          const bool staged = access == Access::staged;
           const int lanes = 1 << lane_bits, tile_rows = tile.rows;
           EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp
           EXPECT_TRUE(lanes == 1 || staged || lanes / 2 * width < features) << "fewer lanes would do";
           EXPECT_EQ(features % width, 0) << width;
           EXPECT_TRUE(width == 1 || width * element_bytes == 16 || (staged && width == 2)) << width;
           EXPECT_EQ(tile_rows > 0, staged);
-          if (staged) {
-            EXPECT_GE(tile.row_step, tile.input_packs.value());
-            EXPECT_EQ(tile.input_packs.value() * 16, 8 * features * element_bytes);
+          const bool whole = is_whole(features, element_bytes);
+          const int64_t row_packs = features * element_bytes / 2;
+          if (staged && !whole) {
+            EXPECT_GE(tile.row_step, row_packs);
+            EXPECT_EQ(tile.input_packs.value(), row_packs);
+            EXPECT_EQ(tile.packs, tile_rows * tile.row_step);
           }
           EXPECT_EQ(shape.threads, unsigned{threads_per_block});
           EXPECT_EQ(shape.threads % lanes, 0u);
           EXPECT_LE(shape.blocks, (1u << 31) - 1);  // CUDA's limit
           EXPECT_LE(shape.shared_bytes, 48u << 10);
-          const int warp_rows = whole ? 32 * rows_per_thread(static_cast<int>(features * element_bytes / 2)) : 0;
-          const int64_t whole_bytes = int64_t{threads_per_block / 32} * warp_rows * 8 * features * element_bytes;
-          EXPECT_EQ(shape.shared_bytes,
-                    whole ? whole_bytes / 8 * 9  // one place of padding after every eight
-                          : tile_rows * tile.row_step * 16);
+          EXPECT_EQ(shape.shared_bytes, threads_per_block / 32 * tile.packs * 16);
+          if (staged && whole) {
+            EXPECT_EQ(tile_rows, 32 * rows_per_thread(static_cast<int>(row_packs)));
+            EXPECT_GE(tile.packs, tile_rows * row_packs);
+          }
           // Indices within a tile have 32 bits.
           EXPECT_LT(tile_rows * 8 * (staged ? features : 0), two31);
           // The groups of all blocks start at rows 0, 1, 2, ... and step by the number of groups, so each row has
           // exactly one group if there are any. No block starts past the end.
-          const int64_t rows_per_block =
-              whole ? shape.threads / 32 * warp_rows : (staged ? tile_rows : shape.threads / lanes);
+          const int64_t rows_per_block = staged ? shape.threads / 32 * tile_rows : shape.threads / lanes;
           EXPECT_EQ(shape.blocks == 0, rows == 0);
           if (rows > 0) {
             EXPECT_LT((int64_t{shape.blocks} - 1) * rows_per_block, rows);

@@ -400,8 +400,8 @@ TEST(ImageLaunch, HoldsForAnySize) {
 
 // Small targets have as many threads as values.
 TEST(ImageLaunch, SmallTargets) {
-  const auto [shape, parts, n, k] = image_launch({1, 64, 32, 32}, 4, false, true, 8, blocks_of_strips);
-  EXPECT_EQ(parts.count, 64 * 32 * 32);
+  const auto [shape, parts, n, k] = image_launch({1, 32, 32, 32}, 4, false, true, 8, blocks_of_strips);
+  EXPECT_EQ(parts.count, 32 * 32 * 32);
   EXPECT_TRUE(n == 1 && k == 1);
 }
 
@@ -434,7 +434,7 @@ void check_tiles(const Axis<A>& x, const ImageSizes& target, int64_t element_byt
   EXPECT_TRUE(packs || !tiles->packs);
   const int columns = tiles->width, planes = tile_planes<A>(columns, element_bytes);
   EXPECT_EQ(columns, tiles->packs ? tile_columns<A> : backward ? 1 : 2);
-  EXPECT_LE(tiles->shape.threads, kit::threads_per_block);
+  EXPECT_LE(tiles->shape.threads, cppcuda::kit::threads_per_block);
   EXPECT_LE(tiles->groups * tiles->strips, tiles->shape.threads);
   const int column_bytes = planes * static_cast<int>(element_bytes);
   EXPECT_EQ(tiles->shape.shared_bytes, (tiles->groups * tiles->pitch + 1) * column_bytes);

@@ -240,16 +240,16 @@ MUTATIONS = [
     ),
     Mutation(
         "trilinear.warp_barrier_is_missing",
-        "src/ops/trilinear/cuda/row_kernel.cuh",
-        "    __syncwarp();  // all lanes are done with the previous rows\n",
+        "src/ops/trilinear/cuda/staged_kernel.cuh",
+        "      __syncwarp();  // all lanes are done with the previous tile\n",
         "",
         "simt All/CudaTrilinear.AnyNumberOfRows/*",
     ),
     Mutation(
-        "trilinear.block_barrier_is_missing",
+        "trilinear.barrier_before_stores_is_missing",
         "src/ops/trilinear/cuda/staged_kernel.cuh",
-        "    __syncthreads();\n    feats.template store_first<V>(p.out + first * p.features, rows);\n",
-        "    feats.template store_first<V>(p.out + first * p.features, rows);\n",
+        "    __syncwarp();\n    const unsigned output_packs",
+        "    const unsigned output_packs",
         "simt All/CudaTrilinear.AnyNumberOfFeatures/*",
     ),
     # ---------------------------------------------------------------- upsample_bilinear2d

@@ -10,4 +10,10 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
+// The warp's own part of that memory: `count` values, as many for each warp. Blocks have one dimension.
+template <class T>
+__device__ T* warp_memory(int count) {
+  return shared_memory<T>() + threadIdx.x / 32 * count;
+}
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(kit::threads_per_block)
     const auto [row, s] = pack_position<N>(index, row_packs);
     const T* gates = p.gates + row * 3 * p.size + s;
     const C* cx_row = p.cx.row(p.rows, row);
-    const auto g0 = kit::load<N>(gates), g1 = kit::load<N>(gates + p.size),
-               g2 = kit::load<N>(gates + 2 * p.size);
+    const auto g0 = kit::load<N>(gates), g1 = kit::load<N>(gates + p.size), g2 = kit::load<N>(gates + 2 * p.size);
     const auto cx = kit::load_strided<N>(cx_row, s, p.cx.column);
     kit::Pack<T, N> hy;
     kit::Pack<C, N> cy;

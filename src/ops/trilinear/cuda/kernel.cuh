@@ -1,7 +1,7 @@
 #pragma once
 
 // Neighbouring threads share a row and step over its features, N at a time. These kernels take any strides, and are
-// fast for long rows; short and odd rows have kernels of their own (staged_kernel.cuh, row_kernel.cuh).
+// fast for long rows; short and odd rows have a kernel of their own (staged_kernel.cuh).
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"

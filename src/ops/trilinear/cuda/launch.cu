@@ -5,7 +5,6 @@
 #include "cppcuda/kit/kernel_table.h"
 #include "ops/trilinear/cuda/kernel.cuh"
 #include "ops/trilinear/cuda/launch.h"
-#include "ops/trilinear/cuda/row_kernel.cuh"
 #include "ops/trilinear/cuda/staged_kernel.cuh"
 
 namespace cppcuda::ops::trilinear {
@@ -22,13 +21,18 @@ bool is_dense(const T* feats, const kit::Rows& rows, const kit::RowStride& strid
   return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && kit::is_aligned16(feats, {});
 }
 
-// Calls f(std::integral_constant<int, features>) for numbers of features whose rows a thread computes whole.
+// Calls f(F, V) with the template arguments of a staged kernel.
 template <class T, class F>
-void with_features(int64_t features, F f) {
+void with_staged(int64_t features, int width, F f) {
+  constexpr std::integral_constant<int, 0> any;
+  constexpr std::integral_constant<int, 1> one;
+  if (!is_whole(features, sizeof(T))) {
+    return kit::with_width<staged_width(sizeof(T))>(width > 1, [&](auto v) { f(any, v); });
+  }
   [&]<int... N>(std::integer_sequence<int, N...>) {
     const auto call = [&](auto n) {
       if constexpr (is_whole(n, sizeof(T))) {
-        if (n == features) f(n);
+        if (n == features) f(n, one);
       }
     };
     (call(std::integral_constant<int, N>{}), ...);
@@ -44,12 +48,9 @@ void forward(const ForwardParams<T, P>& p, kit::CudaStream& stream) {
                      kit::is_aligned16(p.out, {});
   const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
   switch (launch.access) {
-    case Access::whole:
-      return with_features<T>(p.features,
-                              [&](auto f) { kit::launch(row_forward_kernel<f, T, P>, launch.shape, stream, p); });
     case Access::staged:
-      return kit::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-        kit::launch(staged_forward_kernel<kit::pack_size<T>, v, T, P>, launch.shape, stream, p, launch.tile,
+      return with_staged<T>(p.features, launch.width, [&](auto f, auto v) {
+        kit::launch(staged_forward_kernel<kit::pack_size<T>, f, v, T, P>, launch.shape, stream, p, launch.tile,
                     launch.lane_bits);
       });
     case Access::direct:
@@ -77,14 +78,10 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
   const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
   with_gradients([&](auto of_feats, auto of_points) {
     switch (launch.access) {
-      case Access::whole:
-        return with_features<T>(p.features, [&](auto f) {
-          kit::launch(row_backward_kernel<f, of_feats, of_points, T, P>, launch.shape, stream, p);
-        });
       case Access::staged:
-        return kit::with_width<staged_width(sizeof(T))>(launch.width > 1, [&](auto v) {
-          kit::launch(staged_backward_kernel<kit::pack_size<T>, v, of_feats, of_points, T, P>, launch.shape, stream, p,
-                      launch.tile, launch.lane_bits);
+        return with_staged<T>(p.features, launch.width, [&](auto f, auto v) {
+          kit::launch(staged_backward_kernel<kit::pack_size<T>, f, v, of_feats, of_points, T, P>, launch.shape, stream,
+                      p, launch.tile, launch.lane_bits);
         });
       case Access::direct:
         return kit::with_width<kit::pack_size<T>>(launch.width > 1, [&](auto n) {

@@ -6,24 +6,24 @@
 #include <cstdint>
 #include <utility>
 
-#include "cppcuda/kit/cuda/banks.h"
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/tunable.h"
 #include "cppcuda/kit/math/divide.h"
 
 namespace cppcuda::ops::trilinear {
 
-// The rows that a block stages in shared memory.
+// The rows that a warp stages in shared memory.
 struct Tile {
   int rows = 0;
-  kit::Divisor input_packs;   // 16-byte packs in a row of feats
-  kit::Divisor output_packs;  // accesses of `width` values in a row of the output
+  int packs = 0;  // 16-byte packs of shared memory
+  // For the kernels to which the number of features is not known:
   int row_step = 0;           // the distance of rows in shared memory, in packs
+  kit::Divisor input_packs;   // packs in a row of feats
+  kit::Divisor output_packs;  // accesses of `width` values in a row of the output
 };
 
 // How the threads of a warp access their rows.
 enum class Access {
-  whole,   // a thread computes whole rows
   staged,  // through shared memory
   direct,  // each value from global memory
 };
@@ -62,39 +62,57 @@ constexpr int row_step(int packs, int together) {
   return ((packs + unit - 1) / unit | 1) * unit;
 }
 
-inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  constexpr int warps = kit::threads_per_block / 32;
-  const int packs = static_cast<int>(input_packs(features, element_bytes)), warp_rows = 32 * rows_per_thread(packs);
-  RowLaunch launch{.access = Access::whole, .shape = kit::grid_stride_launch(rows, warps * warp_rows)};
-  launch.shape.shared_bytes = static_cast<unsigned>(warps * kit::padded(warp_rows * packs, 16) * 16);
-  return launch;
-}
+// Whole rows, which threads read a pack at a time, are padded in groups of eight packs if rows divide these.
+constexpr int rows_per_group(int packs) { return 8 % packs == 0 ? 8 / packs : 1; }
+constexpr int group_step(int packs) { return row_step(rows_per_group(packs) * packs, 16); }
+
+// The number of packs that a thread of a tile has in flight.
+constexpr int staged_unroll = 8;
 
 // The largest number of packs in a tile, and of padding packs per row.
-inline constexpr int64_t max_packs = (40 << 10) / 16, max_apart = 8;
+inline constexpr int64_t max_packs = (40 << 10) / 16 / (kit::threads_per_block / 32), max_apart = 8;
 
 inline bool is_staged(int64_t features, int64_t element_bytes) {
   return features <= max_packs && input_packs(features, element_bytes) + max_apart <= max_packs;
 }
 
-inline RowLaunch staged_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  // Four packs per thread, but at least one row per warp.
-  constexpr int64_t target_rows = kit::threads_per_block / 32;
-  const int64_t target_packs = kit::tunable("trilinear_staged_packs", 4 * kit::threads_per_block);
+inline RowLaunch staged_launch(int64_t rows, int width, int lane_bits, const Tile& tile) {
+  constexpr int warps = kit::threads_per_block / 32;
+  kit::LaunchShape shape = kit::grid_stride_launch(rows, warps * tile.rows);
+  shape.shared_bytes = static_cast<unsigned>(warps * tile.packs * 16);
+  return {Access::staged, shape, width, lane_bits, tile};
+}
+
+inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_bytes) {
+  const int packs = static_cast<int>(input_packs(features, element_bytes));
+  Tile tile;
+  tile.rows = 32 * rows_per_thread(packs);
+  tile.packs = tile.rows / rows_per_group(packs) * group_step(packs);
+  return staged_launch(rows, /*width=*/1, /*lane_bits=*/0, tile);
+}
+
+inline RowLaunch shared_launch(int64_t rows, int64_t features, int64_t element_bytes) {
+  const int64_t target_packs = kit::tunable("trilinear_staged_packs", staged_unroll * 32);
   const int packs = static_cast<int>(input_packs(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
-  const int64_t staged = std::min(std::max(target_packs / packs, target_rows), max_packs / (packs + max_apart));
-  int lane_bits = 2;
-  while (lane_bits < 5 && staged << (lane_bits + 1) <= kit::threads_per_block) ++lane_bits;
-  const Tile tile{static_cast<int>(staged), packs, features / width,
-                  row_step(packs, static_cast<int>(width * element_bytes) << lane_bits)};
-  RowLaunch launch{.access = Access::staged,
-                   .shape = kit::grid_stride_launch(rows, staged),
-                   .width = width,
-                   .lane_bits = lane_bits,
-                   .tile = tile};
-  launch.shape.shared_bytes = static_cast<unsigned>(staged * tile.row_step * 16);
-  return launch;
+  // The number of threads per row for which the rows of a tile take the fewest steps of a warp, each. A step is one
+  // access per thread and corner; the weights of a point take about one step. Fewer than four threads per row would
+  // read from the same banks.
+  const int64_t most = std::max<int64_t>(1, target_packs / packs);
+  int64_t tile_rows = 1, best_steps = 0;
+  int lane_bits = 0;
+  for (int bits = 2; bits <= 5; ++bits) {
+    const int64_t together = 32 >> bits, r = most < together ? most : most / together * together;
+    const int64_t steps = kit::ceil_div(r, together) * (kit::ceil_div(features, int64_t{width} << bits) + 1);
+    if (lane_bits != 0 && steps * tile_rows >= best_steps * r) continue;
+    tile_rows = r;
+    best_steps = steps;
+    lane_bits = bits;
+  }
+  const int step = row_step(packs, static_cast<int>(width * element_bytes) << lane_bits);
+  return staged_launch(
+      rows, width, lane_bits,
+      {static_cast<int>(tile_rows), static_cast<int>(tile_rows) * step, step, packs, features / width});
 }
 
 inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
@@ -115,7 +133,7 @@ inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_byte
   // a warp would read from a cache line of its own. Not measured.
   const bool long_rows = has_packs && features * element_bytes >= kit::tunable("trilinear_direct_bytes", 32);
   if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
-  if (dense && !long_rows && is_staged(features, element_bytes)) return staged_launch(rows, features, element_bytes);
+  if (dense && !long_rows && is_staged(features, element_bytes)) return shared_launch(rows, features, element_bytes);
   return direct_launch(rows, features, has_packs ? pack_size : 1);
 }
 

@@ -158,15 +158,16 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
 
 // N > 1 needs channels_last, and 16-byte alignment and a multiple of N of channels, of source and target. Index must
 // hold every position, and every offset within a row of the source. In float32 the loop over rows has 50 instructions
-// per value for eight planes (K), 200 for one, and would have 80 in tiles of single columns (SASS for sm_90; no time was
-// measured).
+// per value for eight planes (K), 200 for one, and would have 80 in tiles of single columns (SASS for sm_90; no time
+// was measured).
 template <int N, int K, bool ChannelsLast, class Index, class T>
 __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Params<T> p, Parts parts) {
   const auto y_axis = p.y.template with_index<Index>(), x_axis = p.x.template with_index<Index>();
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
     Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.out, x_axis.out);
-    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis, p.strides.h);
+    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis,
+                 p.strides.h);
   }
 }
 

@@ -64,8 +64,8 @@ struct ImageSizes {
 // The largest number of rows of a part. Not measured.
 inline int64_t max_rows() { return kit::tunable("upsample_rows", 64); }
 
-// packs: whether channels_last data can be read and written in packs. max_planes: the number of planes that a thread may
-// compute in NCHW. resident_blocks(width, planes): the number of blocks that the device holds at once.
+// packs: whether channels_last data can be read and written in packs. max_planes: the number of planes that a thread
+// may compute in NCHW. resident_blocks(width, planes): the number of blocks that the device holds at once.
 template <class ResidentBlocks>
 ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                          int max_planes, ResidentBlocks resident_blocks) {

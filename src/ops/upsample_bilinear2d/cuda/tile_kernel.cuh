@@ -193,7 +193,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_tile_kernel
 }
 
 template <int N, int C, class T>
-__global__ void __launch_bounds__(kit::threads_per_block, C > 1 ? 3 : 4) backward_tile_kernel(Params<T> p, Tiles tiles) {
+__global__ void __launch_bounds__(kit::threads_per_block, C > 1 ? 3 : 4)
+    backward_tile_kernel(Params<T> p, Tiles tiles) {
   constexpr int K = tile_planes<kit::opmath<T>>(C, sizeof(T));
   const auto y_axis = p.y.template with_index<int>(), x_axis = p.x.template with_index<int>();
   auto* zero = kit::shared_memory<kit::Pack<T, K>>() + tiles.groups * tiles.pitch;

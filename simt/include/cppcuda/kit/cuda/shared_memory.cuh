@@ -11,4 +11,9 @@ T* shared_memory() {
   return static_cast<T*>(simt::shared_memory());
 }
 
+template <class T>
+T* warp_memory(int count) {
+  return shared_memory<T>() + threadIdx.x / 32 * count;
+}
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
