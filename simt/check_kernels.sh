@@ -32,7 +32,7 @@ other=$(grep -v '_kernel$' <<< "$declared" || true)
 [ -z "$other" ] || fail "kernels whose names do not end in _kernel:" "$other"
 # Static arrays in templates are neither filled nor bounds-checked by the emulator.
 static=$(grep -rnE '\b__shared__\b' --include='*.cuh' --include='*.cu' "${sources[@]}" | grep -v 'kit/cuda/shared_memory.cuh' || true)
-[ -z "$static" ] || fail "shared memory that is not taken from kit::shared_memory:" "$static"
+[ -z "$static" ] || fail "shared memory that is not taken from kit::shared_memory or kit::warp_memory:" "$static"
 
 # "address name" of each instance, without the inline namespace of the kit's version and anonymous namespaces.
 instances=$(nm -C --defined-only "$program" | sed -E 's/kit::v[0-9_]+::/kit::/g; s/\(anonymous namespace\):://g' |

@@ -8,6 +8,7 @@
 #include <exception>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -139,13 +140,49 @@ struct Thread {
   std::string place() const { return std::string(waits_in) + " in " + text(line); }
 };
 
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Shared memory on the heap. It has the exact size, so that AddressSanitizer finds accesses out of bounds.
+struct SharedMemory {
+  std::unique_ptr<void, Free> begin;
+  size_t bytes;
+
+  explicit SharedMemory(size_t bytes) : bytes(bytes) {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 256, bytes) != 0) throw std::bad_alloc();
+    begin.reset(memory);
+    fill();
+  }
+  void fill() { std::memset(begin.get(), fill_byte, bytes); }
+  bool contains(const void* address) const {
+    return address >= begin.get() && address < static_cast<const char*>(begin.get()) + bytes;
+  }
+};
+
+// How often a part of shared memory was overwritten, and how often each thread has asked for it.
+struct Forgotten {
+  unsigned times = 0;
+  std::vector<unsigned> asked;
+};
+
 struct Block {
+  explicit Block(size_t shared_bytes) : shared(shared_bytes) {}
+
   unsigned number = 0;
   std::vector<Thread> threads;
   std::vector<size_t> ready;
   std::vector<char> static_shared;
-  void* shared = nullptr;
+  SharedMemory shared;
+  bool takes_shared = false;         // all of it
+  std::vector<SharedMemory> slices;  // of the warps, if they take slices instead
+  std::map<std::pair<void*, size_t>, Forgotten> forgotten;
 };
+
+[[noreturn]] void refuse(const Thread& t, const std::string& what, const Line& line, const std::string& why) {
+  throw Error(t.name() + ": " + what + " in " + text(line) + " " + why);
+}
 
 struct Cancelled {};
 
@@ -160,17 +197,14 @@ uint64_t volume(const dim3& size) { return uint64_t{size.x} * size.y * size.z; }
 class Grid {
  public:
   Grid(const Launch& launch, const std::function<void()>& body, unsigned seed)
-      : launch_(launch), body_(body), random_(seed), blocks_(launch.cooperative ? volume(launch.grid) : 1) {
-    for (Block& b : blocks_) {
-      // The allocation has the exact size, so that AddressSanitizer finds accesses out of bounds.
-      if (posix_memalign(&b.shared, 256, launch.shared_bytes) != 0) throw std::bad_alloc();
-    }
+      : launch_(launch), body_(body), random_(seed) {
+    const size_t blocks = launch.cooperative ? volume(launch.grid) : 1;
+    while (blocks_.size() < blocks) blocks_.emplace_back(launch.shared_bytes);
     ::blockDim = launch.block;
     ::gridDim = launch.grid;
   }
   ~Grid() {
     cancel();
-    for (const Block& b : blocks_) std::free(b.shared);
     running = nullptr;
   }
   Grid(const Grid&) = delete;
@@ -202,8 +236,42 @@ class Grid {
     if (!current_) throw Error("device code was called outside of a launch");
     return *current_;
   }
-  void* shared() const { return block_->shared; }
-  size_t shared_bytes() const { return launch_.shared_bytes; }
+
+  void* shared(const Line& line) {
+    Thread& t = current();
+    if (!block_->slices.empty()) refuse(t, "shared_memory", line, "of a block that takes warp_memory");
+    block_->takes_shared = true;
+    return block_->shared.begin.get();
+  }
+  void* slice(size_t bytes, const Line& line) {
+    Thread& t = current();
+    auto& slices = block_->slices;
+    const auto refuse_slice = [&](const std::string& why) {
+      refuse(t, "warp_memory", line, "of " + std::to_string(bytes) + " bytes, " + why);
+    };
+    if (block_->takes_shared) refuse_slice("but the block takes shared_memory");
+    if (slices.empty()) {
+      const size_t warps = (block_->threads.size() + warpSize - 1) / warpSize;
+      if (warps * bytes > launch_.shared_bytes) {
+        refuse_slice("but " + std::to_string(warps) + " warps have " + std::to_string(launch_.shared_bytes) + " bytes");
+      }
+      while (slices.size() < warps) slices.emplace_back(bytes);
+    }
+    if (slices[0].bytes != bytes) refuse_slice("but before of " + std::to_string(slices[0].bytes));
+    return slices[t.index.x / warpSize].begin.get();
+  }
+  bool is_shared(const void* address) const {
+    return block_->shared.contains(address) ||
+           std::any_of(block_->slices.begin(), block_->slices.end(),
+                       [&](const SharedMemory& slice) { return slice.contains(address); });
+  }
+  void forget(void* memory, size_t bytes) {
+    Forgotten& forgotten = block_->forgotten[{memory, bytes}];
+    forgotten.asked.resize(block_->threads.size());
+    if (++forgotten.asked[&current() - block_->threads.data()] <= forgotten.times) return;
+    ++forgotten.times;
+    std::memset(memory, fill_byte, bytes);
+  }
   bool runs_device_code() const { return current_; }
 
   // Suspends the current thread until it is ready again. Other threads run in the meantime.
@@ -235,7 +303,10 @@ class Grid {
       b.threads[i].state = State::ready;
     }
     b.static_shared.assign(static_shared_bytes(), static_cast<char>(fill_byte));
-    std::memset(b.shared, fill_byte, launch_.shared_bytes);
+    b.shared.fill();
+    b.takes_shared = false;
+    b.slices.clear();
+    b.forgotten.clear();
     tell([&](Observer& o) { o.begin_block(number, b.threads.size()); });
   }
 
@@ -454,12 +525,13 @@ Grid& grid() {
 uint64_t collective(const Shuffle& call, uint64_t value, int argument) {
   Thread& t = grid().current();
   const unsigned lane = (t.index.x + ::blockDim.x * (t.index.y + ::blockDim.y * t.index.z)) % warpSize;
-  auto refuse = [&](const std::string& why) {
-    throw Error(t.name() + ": " + call.name + " in " + text(call.line) + " with " + why);
-  };
-  if (!(call.mask >> lane & 1)) refuse("mask " + hex(call.mask) + ", which lacks its own lane " + std::to_string(lane));
+  if (!(call.mask >> lane & 1)) {
+    refuse(t, call.name, call.line,
+           "with mask " + hex(call.mask) + ", which lacks its own lane " + std::to_string(lane));
+  }
   if (call.width < 1 || call.width > warpSize || (call.width & (call.width - 1)) != 0) {
-    refuse("width " + std::to_string(call.width) + ", which is not a power of two up to 32");
+    refuse(t, call.name, call.line,
+           "with width " + std::to_string(call.width) + ", which is not a power of two up to 32");
   }
   t.mask = call.mask;
   t.width = call.width;
@@ -594,24 +666,26 @@ unsigned ballot(unsigned mask, bool predicate, Line line) {
 uint64_t shuffle_bits(const Shuffle& call, uint64_t value, int argument) { return collective(call, value, argument); }
 
 void check_global(const char* what, const void* address, size_t bytes, Line line) {
-  auto refuse = [&](const std::string& why) {
+  auto refuse_access = [&](const std::string& why) {
     std::ostringstream os;
-    os << grid().current().name() << ": " << what << " in " << text(line) << " of " << bytes << " bytes at " << address
-       << ", " << why;
-    throw Error(os.str());
+    os << "of " << bytes << " bytes at " << address << ", " << why;
+    refuse(grid().current(), what, line, os.str());
   };
-  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse("which is misaligned");
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) refuse_access("which is misaligned");
   const char* end = end_of_allocation(address);
   if (!end || static_cast<const char*>(address) + bytes > end) {
-    refuse("which is not global memory, or extends past the end of an allocation");
+    refuse_access("which is not global memory, or extends past the end of an allocation");
   }
 }
 
-void* shared_memory() { return grid().shared(); }
+void* shared_memory(Line line) { return grid().shared(line); }
+
+void* warp_memory(size_t bytes, Line line) { return grid().slice(bytes, line); }
+
+void forget(void* memory, size_t bytes) { grid().forget(memory, bytes); }
 
 Memory memory_of(const void* address) {
-  const char *at = static_cast<const char*>(address), *shared = static_cast<const char*>(grid().shared());
-  if (at >= shared && at < shared + grid().shared_bytes()) return Memory::shared;
+  if (grid().is_shared(address)) return Memory::shared;
   return end_of_allocation(address) ? Memory::global : Memory::other;
 }
 

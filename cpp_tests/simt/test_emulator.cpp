@@ -14,7 +14,9 @@
 namespace {
 
 namespace simt = cppcuda::simt;
+using cppcuda::kit::forget;
 using cppcuda::kit::shared_memory;
+using cppcuda::kit::warp_memory;
 
 // Device memory that the test can also read and write.
 template <class T>
@@ -121,6 +123,66 @@ TEST(Simt, SharedMemoryIsNaNAtTheStartOfEachBlock) {
   std::fill_n(seen.get(), 8, 0.f);
   simt::launch(keep_shared, {.grid = 4, .block = 1, .shared_bytes = sizeof(float)}, seen.get());
   for (const float v : seen.values()) EXPECT_TRUE(std::isnan(v));
+}
+
+// Each warp reverses its numbers through its own slice of shared memory.
+__global__ void reverse_in_warps(int* data, int count) {
+  int* slice = warp_memory<int>(count);
+  const unsigned lane = threadIdx.x % 32;
+  slice[lane] = data[threadIdx.x];
+  __syncwarp();
+  data[threadIdx.x] = slice[31 - lane];
+}
+
+__global__ void slices_of_other_sizes(int* data) { data[threadIdx.x] = *warp_memory<int>(threadIdx.x < 32 ? 2 : 1); }
+
+__global__ void slice_and_all(int* data, bool slice_first) {
+  if (slice_first) data[0] = *warp_memory<int>(1);
+  data[1] = *shared_memory<int>();
+  if (!slice_first) data[0] = *warp_memory<int>(1);
+}
+
+TEST(Simt, SharedMemoryOfAWarp) {
+  Array<int> data(64);
+  std::iota(data.get(), data.get() + 64, 0);
+  const simt::Launch launch{.grid = 1, .block = 64, .shared_bytes = 64 * sizeof(int)};
+  simt::launch(reverse_in_warps, launch, data.get(), 32);
+  auto expected = numbers(0, 64);
+  std::reverse(expected.begin(), expected.begin() + 32);
+  std::reverse(expected.begin() + 32, expected.end());
+  EXPECT_EQ(data.values(), expected);
+  EXPECT_CONTAINS(error_of([&] { simt::launch(reverse_in_warps, launch, data.get(), 33); }),
+                  "of 132 bytes, but 2 warps have 256 bytes");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(slices_of_other_sizes, launch, data.get()); }), ", but before of ");
+  const simt::Launch one{.grid = 1, .block = 1, .shared_bytes = sizeof(int)};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(slice_and_all, one, data.get(), true); }),
+                  "of a block that takes warp_memory");
+  EXPECT_CONTAINS(error_of([&] { simt::launch(slice_and_all, one, data.get(), false); }),
+                  "but the block takes shared_memory");
+}
+
+// Copies in tiles. If the last tile is short, its last thread also reads what the previous tile left, with weight 0.
+__global__ void copy_tiles(const float* from, float* to, unsigned count, bool forgets) {
+  float* tile = shared_memory<float>();
+  for (unsigned first = blockIdx.x * blockDim.x; first < count; first += gridDim.x * blockDim.x) {
+    const unsigned i = first + threadIdx.x;
+    __syncthreads();
+    if (forgets) forget(tile, static_cast<int>(blockDim.x));
+    if (i < count) tile[threadIdx.x] = from[i];
+    __syncthreads();
+    if (i < count) to[i] = tile[threadIdx.x] + 0 * tile[threadIdx.x ^ 1];
+  }
+}
+
+TEST(Simt, ForgottenSharedMemoryIsNaN) {
+  Array<float> from{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  Array<float> to(11);
+  const simt::Launch launch{.grid = 2, .block = 4, .shared_bytes = 4 * sizeof(float)};
+  simt::launch(copy_tiles, launch, from.get(), to.get(), 11u, false);
+  EXPECT_EQ(to.values(), from.values());
+  simt::launch(copy_tiles, launch, from.get(), to.get(), 11u, true);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(to.get()[i], from.get()[i]) << i;
+  EXPECT_TRUE(std::isnan(to.get()[10]));
 }
 
 TEST(Simt, NewDeviceMemoryIsNaN) {
@@ -371,6 +433,10 @@ __global__ void access_shared(float* out, int index) {
   shared_memory<float>()[index] = 1;
   *out = shared_memory<float>()[index];
 }
+__global__ void access_slice(float* out, int index) {
+  warp_memory<float>(2)[index] = 1;
+  *out = warp_memory<float>(2)[index];
+}
 __global__ void access_static(float* out, int index) {
   __shared__ float tile[4];
   float* begin = tile;
@@ -387,6 +453,9 @@ TEST(SimtDeathTest, SanitizersSeeDeviceCode) {
   EXPECT_DEATH(simt::launch(access_as_vector, one, memory.get(), 1), "misaligned address");
   simt::launch(access_shared, one, memory.get(), 3);
   EXPECT_DEATH(simt::launch(access_shared, one, memory.get(), 4), "heap-buffer-overflow|insufficient space");
+  const simt::Launch two_warps{.grid = 1, .block = 64, .shared_bytes = 4 * sizeof(float)};
+  simt::launch(access_slice, two_warps, memory.get(), 1);
+  EXPECT_DEATH(simt::launch(access_slice, two_warps, memory.get(), 2), "heap-buffer-overflow|insufficient space");
   simt::launch(access_static, one, memory.get(), 3);
   EXPECT_DEATH(simt::launch(access_static, one, memory.get(), 4), "global-buffer-overflow|insufficient space");
 }

@@ -14,7 +14,9 @@
 namespace {
 
 namespace simt = cppcuda::simt;
+using cppcuda::kit::forget;
 using cppcuda::kit::shared_memory;
+using cppcuda::kit::warp_memory;
 
 enum class Order { nothing, shuffle, vote, warp, half_warp, block };
 
@@ -50,6 +52,16 @@ __global__ void overwrite_kernel(int* out, unsigned distance) {
   out[threadIdx.x] = shared[threadIdx.x];
   order<O>();
   shared[threadIdx.x ^ distance] = 1;
+}
+
+// As exchange_kernel, for neighbours in slices of the warps. What was there before is forgotten.
+template <Order O>
+__global__ void through_slice_kernel(int* out) {
+  int* slice = warp_memory<int>(32);
+  forget(slice, 32);
+  slice[threadIdx.x % 32] = 1;
+  order<O>();
+  if (slice[threadIdx.x % 32 ^ 1] == 1) out[threadIdx.x] = 1;
 }
 
 template <Order O>
@@ -121,6 +133,8 @@ TEST(Races, OfLanesOfAWarp) {
   }
   EXPECT_EQ(race_of(exchange_kernel<Order::half_warp, int>, 1, 64, 1u), "");
   EXPECT_PRED1(is_race, race_of(exchange_kernel<Order::half_warp, int>, 1, 64, 16u));
+  EXPECT_PRED1(is_race, race_of(through_slice_kernel<Order::nothing>, 1, 64));
+  EXPECT_EQ(race_of(through_slice_kernel<Order::warp>, 1, 64), "");
   EXPECT_EQ(race_of(chain_kernel, 1, 32), "");
 }
 

@@ -18,12 +18,19 @@ __global__ void through_shared_kernel(const T* from, T* to, int step) {
 }
 
 template <class T>
-simt::Traffic traffic_of(int step) {
+__global__ void through_slice_kernel(const T* from, T* to, int step) {
+  T* slice = kit::warp_memory<T>(31 * step + 1);
+  slice[threadIdx.x * step] = from[threadIdx.x * step];
+  __syncwarp();
+  to[threadIdx.x] = slice[threadIdx.x * step];
+}
+
+template <class T>
+simt::Traffic traffic_of(int step, void (*kernel)(const T*, T*, int) = through_shared_kernel<T>) {
   const size_t bytes = sizeof(T) * (31 * step + 1);
   T *from = static_cast<T*>(simt::allocate(bytes)), *to = static_cast<T*>(simt::allocate(32 * sizeof(T)));
-  const auto traffic = simt::traffic_of([&] {
-    simt::launch(through_shared_kernel<T>, {.grid = dim3(1), .block = dim3(32), .shared_bytes = bytes}, from, to, step);
-  });
+  const auto traffic = simt::traffic_of(
+      [&] { simt::launch(kernel, {.grid = dim3(1), .block = dim3(32), .shared_bytes = bytes}, from, to, step); });
   simt::release(from);
   simt::release(to);
   return traffic;
@@ -38,6 +45,7 @@ TEST(TrafficCount, OfSteps) {
     EXPECT_EQ(traffic_of<float>(step).lines, lines) << step;
     EXPECT_EQ(traffic_of<float>(step).wavefronts, wavefronts) << step;
   }
+  EXPECT_EQ(traffic_of(4, through_slice_kernel<float>).wavefronts, 8);
   EXPECT_EQ(traffic_of<double>(1).wavefronts, 4);
   EXPECT_EQ(traffic_of<double>(2).wavefronts, 8);
   EXPECT_EQ(traffic_of<uint4>(1).lines, 8);

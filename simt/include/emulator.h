@@ -66,8 +66,13 @@ unsigned ballot(unsigned mask, bool predicate, Line line);
 // Checks an access by an instruction for global memory only: it must be aligned and within an allocation.
 void check_global(const char* what, const void* address, size_t bytes, Line line);
 
-// The block's dynamic shared memory.
-void* shared_memory();
+// The block's dynamic shared memory, or the slice of it that belongs to the thread's warp: an allocation of its own. A
+// block has one or the other, and all slices have the same size.
+void* shared_memory(Line line);
+void* warp_memory(size_t bytes, Line line);
+// Overwrites a part of shared memory with NaN when the first thread calls this. When every thread has called it, the
+// next call is the first one again.
+void forget(void* memory, size_t bytes);
 
 // Is told what orders the accesses of threads. With an observer, launches are not repeated. Blocks and threads are
 // numbered in one dimension.

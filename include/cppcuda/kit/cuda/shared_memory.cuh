@@ -10,10 +10,16 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
-// The warp's own part of that memory: `count` values, as many for each warp. Blocks have one dimension.
+// The warp's own slice of that memory, `count` values. All warps of the block ask for the same size, and the block does
+// not call shared_memory. Only for one-dimensional blocks.
 template <class T>
 __device__ T* warp_memory(int count) {
   return shared_memory<T>() + threadIdx.x / 32 * count;
 }
+
+// Nothing reads again what is in this part of shared memory. All threads that use it call this, after a barrier and
+// before they write to it again. The emulator overwrites it with NaN, so that a value that is read by mistake shows.
+template <class T>
+__device__ void forget(T*, int) {}
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

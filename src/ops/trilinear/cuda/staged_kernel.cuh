@@ -40,6 +40,7 @@ struct StagedTile {
     const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
     for (int64_t first = warp * max_rows(); first < rows; first += int64_t{gridDim.x} * blockDim.x / 32 * max_rows()) {
       __syncwarp();  // all lanes are done with the previous tile
+      kit::forget(shared, tile.packs);
       f(first, static_cast<int>(min(int64_t{max_rows()}, rows - first)));
     }
   }

@@ -43,6 +43,7 @@ struct TileRow {
       for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
     }
     __syncthreads();  // all threads are done with the previous row
+    kit::forget(columns, kit::round_up(window_size, int{128 / sizeof(Column)}));  // Banks permutes whole blocks
     const int step = strips * N;
     for (int first = strip * N; first < window_size; first += Turns * step) {
       kit::Pack<T, N> values[Turns][K];

@@ -7,13 +7,18 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 template <class T>
-T* shared_memory() {
-  return static_cast<T*>(simt::shared_memory());
+T* shared_memory(simt::Line line = simt::Line::current()) {
+  return static_cast<T*>(simt::shared_memory(line));
 }
 
 template <class T>
-T* warp_memory(int count) {
-  return shared_memory<T>() + threadIdx.x / 32 * count;
+T* warp_memory(int count, simt::Line line = simt::Line::current()) {
+  return static_cast<T*>(simt::warp_memory(count * sizeof(T), line));
+}
+
+template <class T>
+void forget(T* memory, int count) {
+  simt::forget(memory, count * sizeof(T));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
