@@ -135,6 +135,23 @@ def trilinear(
     return Case("trilinear", mode, size, rows * features, inputs, contestants, plain, moved, **where)
 
 
+def eikonal(features: int, rows: int = 65536) -> Case:
+    """A training step with an eikonal loss: the gradients of a function of the gradient of the points."""
+
+    def loss_of(interpolate: Callable[[Tensor, Tensor], Tensor]) -> Contestant:
+        def loss(feats: Tensor, points: Tensor) -> Tensor:
+            out = interpolate(feats, points)
+            (slope,) = torch.autograd.grad(out.sin().sum(), points, create_graph=True)
+            return (slope.norm(dim=-1) - 1).square().sum() + out.square().sum()
+
+        return Contestant(loss)
+
+    plain = trilinear("both", features, rows)
+    peers_of_it = {name: loss_of(plain.contestants[name].call) for name in ("cppcuda", "eager", "eager factored")}
+    size = f"{rows}x{features}"
+    return Case("trilinear_eikonal", "both", size, rows * features, plain.inputs, peers_of_it, regime="reused")
+
+
 def upsample(
     mode: str,
     layout: str = "contiguous",
@@ -241,6 +258,8 @@ def cases() -> Iterator[Case]:
             yield upsample(mode, layout, threads="one")
             yield upsample(mode, layout, dtype="bfloat16")
         yield asymmetric(mode)
+    for features in (2, 8, 32):
+        yield eikonal(features)
     for mode in (*modes, "both"):
         yield lltm(mode, 16, 32, 128)
         yield lltm(mode, 512, 512, 512)

@@ -58,6 +58,9 @@ def _targets() -> Iterator[Target]:
     yield target("trilinear F=256, memory that is reused", STREAM, 0.9, **large, mode="forward", regime="reused")
     yield target("trilinear F=256 backward", STREAM, 0.45, **large, mode="backward")
 
+    where = {"op": "trilinear_eikonal", "mode": "both", "regime": "reused"}
+    yield target("trilinear, a step with an eikonal loss", "eager", 3.5, **where)
+
     for layout, regime, forward, backward in (
         ("contiguous", "default", 6, 6),
         ("channels_last", "default", 3, 2.5),

@@ -5,6 +5,7 @@ namespace {
 
 using namespace cppcuda::testing;
 using cppcuda::ops::trilinear::Backward;
+using cppcuda::ops::trilinear::DoubleBackward;
 using cppcuda::ops::trilinear::Forward;
 
 // Weights of the corners, [..., N, 8], and their derivatives with respect to the coordinates, [..., N, 8, 3], in
@@ -73,6 +74,74 @@ class CudaTrilinear : public ::testing::TestWithParam<Dtypes> {
           in_layout(at::randn(sizes({features}), at::kDouble).to(types.narrow), layout));
   }
 };
+
+// The gradients of the gradients, for every combination of requested ones.
+class CudaTrilinearDoubleBackward : public ::testing::TestWithParam<Dtypes> {
+ protected:
+  void SetUp() override { at::manual_seed(0); }
+
+  static void check(at::IntArrayRef batch, int64_t features, Layout layout) {
+    SCOPED_TRACE(::testing::Message() << batch << " x " << features << ", " << ::testing::PrintToString(layout));
+    const auto& [name, narrow, wide, tolerance] = GetParam();
+    const auto random = [&](std::initializer_list<int64_t> of_row, at::ScalarType dtype) {
+      std::vector<int64_t> sizes = batch.vec();
+      sizes.insert(sizes.end(), of_row);
+      return in_layout((at::rand(sizes, at::kDouble) * 2 - 1).to(dtype), layout);
+    };
+    const Tensor grad = random({features}, narrow), feats = random({8, features}, narrow), points = random({3}, wide),
+                 grad_grad_feats = random({8, features}, narrow), grad_grad_points = random({3}, wide);
+    const Tensor g = grad.to(at::kDouble).unsqueeze(-2), x = feats.to(at::kDouble), u = grad_grad_feats.to(at::kDouble),
+                 v = grad_grad_points.to(at::kDouble);
+    const auto [weight, slope] = weights(points);
+    const Tensor along = (slope * v.unsqueeze(-2)).sum(-1);
+    // A slope is quadratic along a line, so that this difference is its derivative.
+    const Tensor slope_along =
+        (weights(points.to(at::kDouble) + v).second - weights(points.to(at::kDouble) - v).second) / 2;
+    const auto project = [&](const Tensor& slopes, const Tensor& of) {
+      return (slopes * (of * g).sum(-1).unsqueeze(-1)).sum(-2);
+    };
+    for (const bool has_feats : {false, true}) {
+      std::array<Tensor, 3> expected{(along.unsqueeze(-1) * x).sum(-2), along.unsqueeze(-1) * g,
+                                     project(slope_along, x)};
+      if (has_feats) {
+        expected[0] += (weight.unsqueeze(-1) * u).sum(-2);
+        expected[2] += project(slope, u);
+      }
+      for (int mask = 1; mask < 8; ++mask) {
+        const std::array<bool, 3> need{(mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0};
+        const auto result =
+            DoubleBackward::call(on_cuda(grad), need[0] || need[2] ? std::optional(on_cuda(feats)) : std::nullopt,
+                                 on_cuda(points), has_feats ? std::optional(on_cuda(grad_grad_feats)) : std::nullopt,
+                                 on_cuda(grad_grad_points), c10::List<bool>({need[0], need[1], need[2]}));
+        const std::array<Tensor, 3> outputs{std::get<0>(result), std::get<1>(result), std::get<2>(result)};
+        for (int i = 0; i < 3; ++i) {
+          if (!need[i]) continue;
+          EXPECT_EQ(outputs[i].scalar_type(), i == 2 ? wide : narrow);
+          // The gradient of points is a sum over features.
+          EXPECT_TRUE(close(outputs[i].cpu(), expected[i], i == 2 ? 4 * tolerance : 2 * tolerance))
+              << i << ", " << mask;
+        }
+      }
+    }
+  }
+};
+
+TEST_P(CudaTrilinearDoubleBackward, AnyNumberOfFeatures) {
+  for (const int64_t features : {1, 2, 3, 8, 16, 33, 64, 160}) check({5}, features, Layout::contiguous);
+  check({150}, 8, Layout::contiguous);
+}
+
+TEST_P(CudaTrilinearDoubleBackward, AnyLayout) {
+  for (const Layout layout : layouts) check({3, 7}, 16, layout);
+}
+
+TEST_P(CudaTrilinearDoubleBackward, NothingToDo) {
+  check({0}, 4, Layout::contiguous);
+  check({3}, 0, Layout::contiguous);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaTrilinearDoubleBackward, ::testing::ValuesIn(all_dtypes),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(CudaTrilinear, AnyNumberOfFeatures) {
   for (const int64_t features : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 24, 31, 32, 33, 64, 100, 128, 256, 257, 520}) {

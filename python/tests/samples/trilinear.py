@@ -43,6 +43,26 @@ def trilinear_backward_reference(
     return tuple(g if wanted else grad.new_zeros(0) for g, wanted in zip(vjp(grad), output_mask, strict=True))
 
 
+def trilinear_double_backward_reference(
+    grad: Tensor,
+    feats: Tensor | None,
+    points: Tensor,
+    grad_grad_feats: Tensor | None,
+    grad_grad_points: Tensor,
+    output_mask: list[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    like_feats = grad.unsqueeze(-2).expand(*grad.shape[:-1], 8, grad.shape[-1])
+    _, vjp = torch.func.vjp(
+        lambda g, x, p: trilinear_backward_reference(g, x, p, [True, True]),
+        grad,
+        like_feats if feats is None else feats,  # the gradient of feats does not read feats
+        points,
+    )
+    zeros = torch.zeros_like(like_feats)
+    gradients = vjp((zeros if grad_grad_feats is None else grad_grad_feats, grad_grad_points))
+    return tuple(g if wanted else grad.new_zeros(0) for g, wanted in zip(gradients, output_mask, strict=True))
+
+
 def _trilinear_args(*batch: int, f: int) -> tuple[T, T]:
     return T((*batch, 8, f)), T((*batch, 3), wide=True)
 
@@ -51,6 +71,14 @@ def _trilinear_backward_args(
     *batch: int, f: int, feats: bool = True, mask: tuple[bool, bool] = (True, True)
 ) -> tuple[Any, ...]:
     return T((*batch, f)), T((*batch, 8, f)) if feats else None, T((*batch, 3), wide=True), list(mask)
+
+
+def _trilinear_double_backward_args(
+    *batch: int, f: int, feats: bool = True, grad_grad_feats: bool = True, mask: tuple[bool, ...] = (True, True, True)
+) -> tuple[Any, ...]:
+    corners, coordinates = T((*batch, 8, f)), T((*batch, 3), wide=True)
+    second = corners if grad_grad_feats else None
+    return T((*batch, f)), corners if feats else None, coordinates, second, coordinates, list(mask)
 
 
 _TRILINEAR_SIZES: dict[str, tuple[tuple[int, ...], int]] = {
@@ -66,6 +94,13 @@ _TRILINEAR_SIZES: dict[str, tuple[tuple[int, ...], int]] = {
     "batch_of_one_row_each": ((3, 1), 4),
 }
 
+_DOUBLE_MASKS = {
+    "all": (True, True, True),
+    "grad": (True, False, False),
+    "feats": (False, True, False),
+    "points": (False, False, True),
+    "none": (False, False, False),
+}
 _MASKS = {"both": (True, True), "feats": (True, False), "points": (False, True), "neither": (False, False)}
 
 
@@ -89,6 +124,19 @@ def _trilinear_backward_specs() -> Iterator[Spec]:
     yield from with_layouts(_trilinear_backward_args(3, 4, f=8))
 
 
+def _trilinear_double_backward_specs() -> Iterator[Spec]:
+    args = _trilinear_double_backward_args
+    for name, mask in _DOUBLE_MASKS.items():
+        yield Spec(f"basic_{name}", args(3, f=2, mask=mask), "basic" if any(mask) else "shape")
+    yield Spec("basic_of_points", args(3, f=2, grad_grad_feats=False), "basic")
+    yield Spec("basic_without_feats", args(3, f=2, feats=False, mask=_DOUBLE_MASKS["feats"]), "basic")
+    yield Spec("basic_batch", args(2, 2, f=2), "basic")
+    for name, (batch, f) in _TRILINEAR_SIZES.items():
+        yield Spec(name, args(*batch, f=f))
+        yield Spec(f"{name}_of_points", args(*batch, f=f, grad_grad_feats=False))
+    yield from with_layouts(args(3, 4, f=8))
+
+
 @st.composite
 def _trilinear_arguments(draw: st.DrawFn) -> tuple[Any, ...]:
     batch = draw(st.sampled_from([(), (1,), (2,), (3,)]))
@@ -101,6 +149,16 @@ def _trilinear_backward_arguments(draw: st.DrawFn) -> tuple[Any, ...]:
     mask = draw(st.tuples(st.booleans(), st.booleans()))
     feats = mask[1] or draw(st.booleans())
     return _trilinear_backward_args(*batch, f=draw(st.integers(0, 35)), feats=feats, mask=mask)
+
+
+@st.composite
+def _trilinear_double_backward_arguments(draw: st.DrawFn) -> tuple[Any, ...]:
+    batch = (*draw(st.sampled_from([(), (1,), (2,), (3,)])), draw(st.integers(0, 9)))
+    mask = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
+    feats = mask[0] or mask[2] or draw(st.booleans())
+    return _trilinear_double_backward_args(
+        *batch, f=draw(st.integers(0, 35)), feats=feats, grad_grad_feats=draw(st.booleans()), mask=mask
+    )
 
 
 def _bad_trilinear() -> Iterator[BadInput]:
@@ -174,6 +232,50 @@ def _bad_trilinear_backward() -> Iterator[BadInput]:
     )
 
 
+def _bad_trilinear_double_backward() -> Iterator[BadInput]:
+    op = "_trilinear_double_backward"
+    f64, f32, _, bf16 = FLOAT_DTYPES
+    grad, feats, points = (5, 4), (5, 8, 4), (5, 3)
+
+    def bad(
+        name: str,
+        message: str,
+        shapes: tuple[tuple[int, ...], ...] = (grad, feats, points, feats, points),
+        dtypes: tuple[torch.dtype, ...] = (torch.float32,) * 5,
+        mask: tuple[bool, ...] = (True, True, True),
+    ) -> BadInput:
+        return BadInput(name, lambda: (*zeros(*shapes, dtypes=dtypes), list(mask)), f"{op}: {message}")
+
+    yield bad("mask_of_two", "output_mask must have 3 entries, got 2", mask=(True, True))
+    yield bad("grad_rank", "grad must be [N, F] or [B, N, F], got [4]", ((4,), feats, points, feats, points))
+    yield bad(
+        "grad_grad_feats_features",
+        "grad_grad_feats must be [N, 8, F] with F = 4, got [5, 8, 3]",
+        (grad, feats, points, (5, 8, 3), points),
+    )
+    yield bad(
+        "grad_grad_points_rows",
+        "grad_grad_points must be [N, 3] with N = 5, got [6, 3]",
+        (grad, feats, points, feats, (6, 3)),
+    )
+    yield bad(
+        "grad_grad_points_dtype",
+        "grad_grad_points must be of dtype float32, the dtype of points, got bfloat16",
+        dtypes=(bf16, bf16, f32, bf16, bf16),
+    )
+    yield bad(
+        "grad_grad_feats_dtype",
+        "grad_grad_feats must be of dtype float32, the dtype of grad, got float64",
+        dtypes=(f32, f32, f32, f64, f32),
+    )
+    for output, mask in (("grad", _DOUBLE_MASKS["grad"]), ("points", _DOUBLE_MASKS["points"])):
+        yield BadInput(
+            f"feats_missing_for_{output}",
+            lambda mask=mask: (*zeros(grad), None, *zeros(points, feats, points), list(mask)),
+            f"{op}: feats must be a Tensor if the gradient of {output} is requested, got None",
+        )
+
+
 register(
     OpEntry(
         name="cppcuda::trilinear",
@@ -200,5 +302,18 @@ register(
             autocast_policy=False,
             saved_for={0: {1, 2}, 1: {0, 2}, 2: {0, 1, 2}},
         ),
+    )
+)
+register(
+    OpEntry(
+        name="cppcuda::_trilinear_double_backward",
+        reference=trilinear_double_backward_reference,
+        specs=tuple(_trilinear_double_backward_specs()),
+        sized=lambda n: _trilinear_double_backward_args(n, f=16),
+        arguments=_trilinear_double_backward_arguments(),
+        bad_inputs=tuple(_bad_trilinear_double_backward()),
+        output_like=("grad", "grad", "points"),
+        autocast_policy=False,
+        saved_for={0: {1, 2, 3, 4}, 1: {0, 2, 4}, 2: {0, 1, 2, 3, 4}, 3: {0, 2}, 4: {0, 1, 2}},
     )
 )

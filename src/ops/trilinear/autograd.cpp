@@ -6,12 +6,13 @@
 //   grad_points = sum_c d_k w_c (x_c . grad)
 //
 // All of these are linear in feats and grad, and w_c is linear in each coordinate, so every derivative below is the
-// same expression with a slope in place of a factor.
+// same expression with a slope in place of a factor. A derivative in a direction v is w_c(v) = sum_k v_k d_k w_c.
 
 #include "cppcuda/kit/autograd.h"
 
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include "ops/trilinear/op.h"
@@ -43,24 +44,42 @@ Tensor outer_product(const Factors& f) {
       .flatten(-3);
 }
 
-Tensor along(const Tensor& direction, int64_t d) { return kit::in_opmath(direction.select(-1, d)).unsqueeze(-1); }
+// The weights, differentiated along some axes. Second derivatives along one axis are 0.
+struct Weights {
+  Factors factors;
+  Tensor slope;
+  std::array<bool, 3> differentiated{};
 
-// sum_k direction_k d_k w_c: [..., 3] -> [..., 8]
-Tensor weights_along(const Tensor& points, const Tensor& direction) {
-  const Factors w = factors(points);
-  const Tensor dw = slope(points);
-  return along(direction, 0) * outer_product({dw, w[1], w[2]}) + along(direction, 1) * outer_product({w[0], dw, w[2]}) +
-         along(direction, 2) * outer_product({w[0], w[1], dw});
+  explicit Weights(const Tensor& points) : factors(trilinear::factors(points)), slope(trilinear::slope(points)) {}
+
+  Weights along_axis(int64_t d) const {
+    Weights result = *this;
+    result.factors[d] = slope;
+    result.differentiated[d] = true;
+    return result;
+  }
+};
+
+// The derivative of the weights in some directions [..., 3], one after another: [..., 8].
+Tensor weights(const Weights& w, at::TensorList directions) {
+  if (directions.empty()) return outer_product(w.factors);
+  Tensor sum;
+  for (int64_t d = 0; d < 3; ++d) {
+    if (w.differentiated[d]) continue;
+    const Tensor along = kit::in_opmath(directions[0].select(-1, d)).unsqueeze(-1);
+    kit::accumulate(sum, along * weights(w.along_axis(d), directions.slice(1)));
+  }
+  return sum.defined() ? sum : at::zeros_like(outer_product(w.factors));
 }
 
-// sum_k direction_k d_k d_l w_c: [..., 3] -> [..., 8, 3]. Second derivatives with respect to one coordinate are 0.
-Tensor slopes_along(const Tensor& points, const Tensor& direction) {
-  const Factors w = factors(points);
-  const Tensor dw = slope(points);
-  const Tensor by01 = outer_product({dw, dw, w[2]}), by02 = outer_product({dw, w[1], dw}),
-               by12 = outer_product({w[0], dw, dw});
-  const Tensor b0 = along(direction, 0), b1 = along(direction, 1), b2 = along(direction, 2);
-  return at::stack({b1 * by01 + b2 * by02, b0 * by01 + b2 * by12, b0 * by02 + b1 * by12}, -1);
+Tensor weights(const Tensor& points, at::TensorList directions) { return weights(Weights(points), directions); }
+
+// The slopes of these weights: [..., 8, 3].
+Tensor slopes(const Tensor& points, at::TensorList directions) {
+  const Weights w(points);
+  std::array<Tensor, 3> by_axis;
+  for (int64_t d = 0; d < 3; ++d) by_axis[d] = weights(w.along_axis(d), directions);
+  return at::stack(by_axis, -1);
 }
 
 // These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
@@ -81,6 +100,15 @@ Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
   return (slopes * dots.unsqueeze(-1)).sum(-2);
 }
 
+// DoubleBackward takes grad also where it does not read it. There it need not be given here.
+kit::Outputs<DoubleBackward> double_backward(const Tensor& grad, const Tensor& feats, const Tensor& points,
+                                             const Tensor& grad_grad_feats, const Tensor& grad_grad_points,
+                                             const std::array<bool, 3>& need) {
+  return kit::to_array(DoubleBackward::call(grad.defined() ? grad : feats.select(-2, 0), kit::to_optional(feats),
+                                            points, kit::to_optional(grad_grad_feats), grad_grad_points,
+                                            kit::to_list(need)));
+}
+
 struct ForwardFormula {
   using Op = Forward;
   static constexpr auto reads = kit::reads<Op>({
@@ -99,7 +127,7 @@ struct ForwardFormula {
     const auto [tx, tp] = tangents.get<"feats", "points">();
     Tensor out;
     if (tx.defined()) kit::accumulate(out, Forward::call(tx, p));
-    if (tp.defined()) kit::accumulate(out, combine(weights_along(p, tp), x));
+    if (tp.defined()) kit::accumulate(out, double_backward({}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
     return out;
   }
 };
@@ -116,19 +144,14 @@ struct BackwardFormula {
                              const kit::Need<Op>& need) {
     const auto [g, x, p] = saved.get<"grad", "feats", "points">();
     const auto [grad_of_dx, grad_of_dp] = grads.get<"grad(feats)", "grad(points)">();
-    kit::Inputs<Op> result;
-    if (grad_of_dx.defined()) {
-      if (need["grad"]) kit::accumulate(result["grad"], Forward::call(grad_of_dx, p));
-      if (need["points"]) {
-        kit::accumulate(result["points"],
-                        std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true}))));
-      }
-    }
     if (grad_of_dp.defined()) {
-      const Tensor weights = weights_along(p, grad_of_dp);
-      if (need["grad"]) kit::accumulate(result["grad"], combine(weights, x));
-      if (need["feats"]) kit::accumulate(result["feats"], spread(weights, g));
-      if (need["points"]) kit::accumulate(result["points"], project(slopes_along(p, grad_of_dp), x, g));
+      return double_backward(g, x, p, grad_of_dx, grad_of_dp, {need["grad"], need["feats"], need["points"]});
+    }
+    kit::Inputs<Op> result;
+    if (!grad_of_dx.defined()) return result;
+    if (need["grad"]) result["grad"] = Forward::call(grad_of_dx, p);
+    if (need["points"]) {
+      result["points"] = std::get<1>(Backward::call(g, grad_of_dx, p, c10::List<bool>({false, true})));
     }
     return result;
   }
@@ -147,8 +170,109 @@ struct BackwardFormula {
       kit::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));
     }
     if (tp.defined()) {
-      if (of_feats) kit::accumulate(dx, spread(weights_along(p, tp), g));
-      if (of_points) kit::accumulate(dp, project(slopes_along(p, tp), x, g));
+      const auto second = double_backward(g, x, p, {}, tp, {false, of_feats, of_points});
+      if (of_feats) kit::accumulate(dx, second["grad(feats)"]);
+      if (of_points) kit::accumulate(dp, second["grad(points)"]);
+    }
+    return result;
+  }
+};
+
+// With u = grad_grad_feats and v = grad_grad_points:
+//
+//   grad_grad   = sum_c w_c u_c + w_c(v) x_c
+//   grad_feats  = w_c(v) grad
+//   grad_points = sum_c d_k w_c (u_c . grad) + d_k w_c(v) (x_c . grad)
+struct DoubleBackwardFormula {
+  using Op = DoubleBackward;
+  static constexpr auto reads = kit::reads<Op>({
+      {"grad", {"feats", "points", "grad_grad_feats", "grad_grad_points"}},
+      {"feats", {"grad", "points", "grad_grad_points"}},
+      {"points", {"grad", "feats", "points", "grad_grad_feats", "grad_grad_points"}},
+      {"grad_grad_feats", {"grad", "points"}},
+      {"grad_grad_points", {"grad", "feats", "points"}},
+  });
+
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<DoubleBackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const auto [g, x, p, u, v] = saved.get<"grad", "feats", "points", "grad_grad_feats", "grad_grad_points">();
+    const auto [of_g, of_x, of_p] = grads.get<"grad(grad)", "grad(feats)", "grad(points)">();
+    kit::Inputs<Op> result;
+    Tensor &dg = result["grad"], &dx = result["feats"], &dp = result["points"], &du = result["grad_grad_feats"],
+           &dv = result["grad_grad_points"];
+    if (of_g.defined()) {
+      if (need["feats"]) kit::accumulate(dx, spread(weights(p, {v}), of_g));
+      if (need["grad_grad_feats"]) kit::accumulate(du, spread(weights(p, {}), of_g));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(slopes(p, {}), x, of_g));
+      if (need["points"]) {
+        kit::accumulate(dp, project(slopes(p, {v}), x, of_g));
+        if (u.defined()) kit::accumulate(dp, project(slopes(p, {}), u, of_g));
+      }
+    }
+    if (of_x.defined()) {
+      if (need["grad"]) kit::accumulate(dg, combine(weights(p, {v}), of_x));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(slopes(p, {}), of_x, g));
+      if (need["points"]) kit::accumulate(dp, project(slopes(p, {v}), of_x, g));
+    }
+    if (of_p.defined()) {
+      if (need["grad"]) {
+        kit::accumulate(dg, combine(weights(p, {v, of_p}), x));
+        if (u.defined()) kit::accumulate(dg, combine(weights(p, {of_p}), u));
+      }
+      if (need["feats"]) kit::accumulate(dx, spread(weights(p, {v, of_p}), g));
+      if (need["grad_grad_feats"]) kit::accumulate(du, spread(weights(p, {of_p}), g));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(slopes(p, {of_p}), x, g));
+      if (need["points"]) {
+        kit::accumulate(dp, project(slopes(p, {v, of_p}), x, g));
+        if (u.defined()) kit::accumulate(dp, project(slopes(p, {of_p}), u, g));
+      }
+    }
+    return result;
+  }
+
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<DoubleBackwardFormula>& saved) {
+    const auto [g, x, p, u, v] = saved.get<"grad", "feats", "points", "grad_grad_feats", "grad_grad_points">();
+    const auto [tg, tx, tp, tu, tv] = tangents.get<"grad", "feats", "points", "grad_grad_feats", "grad_grad_points">();
+    kit::Outputs<Op> result;
+    using Directions = std::vector<Tensor>;
+    const auto add_grad = [&](const Directions& directions, const Tensor& feats) {
+      if (!saved.is_requested("grad(grad)")) return;
+      kit::accumulate(result["grad(grad)"], combine(weights(p, directions), feats));
+    };
+    const auto add_feats = [&](const Directions& directions, const Tensor& grad) {
+      if (!saved.is_requested("grad(feats)")) return;
+      kit::accumulate(result["grad(feats)"], spread(weights(p, directions), grad));
+    };
+    const auto add_points = [&](const Directions& directions, const Tensor& feats, const Tensor& grad) {
+      if (!saved.is_requested("grad(points)")) return;
+      kit::accumulate(result["grad(points)"], project(slopes(p, directions), feats, grad));
+    };
+    if (tg.defined()) {
+      add_feats({v}, tg);
+      add_points({v}, x, tg);
+      if (u.defined()) add_points({}, u, tg);
+    }
+    if (tx.defined()) {
+      add_grad({v}, tx);
+      add_points({v}, tx, g);
+    }
+    if (tu.defined()) {
+      add_grad({}, tu);
+      add_points({}, tu, g);
+    }
+    if (tv.defined()) {
+      add_grad({tv}, x);
+      add_feats({tv}, g);
+      add_points({tv}, x, g);
+    }
+    if (tp.defined()) {
+      add_grad({v, tp}, x);
+      add_feats({v, tp}, g);
+      add_points({v, tp}, x, g);
+      if (u.defined()) {
+        add_grad({tp}, u);
+        add_points({tp}, u, g);
+      }
     }
     return result;
   }
@@ -157,6 +281,7 @@ struct BackwardFormula {
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
   m.impl(Forward::name, kit::autograd<ForwardFormula>());
   m.impl(Backward::name, kit::autograd<BackwardFormula>());
+  m.impl(DoubleBackward::name, kit::autograd<DoubleBackwardFormula>());
 }
 
 }  // namespace

@@ -42,8 +42,24 @@ struct Voxel {
   // The derivative of weight(c) with respect to coordinate d.
   template <class Corner>
   CPPCUDA_HOST_DEVICE A slope(const Corner& c, int d) const {
-    return half_corner(c, d) * factor(c, d == 0 ? 1 : 0) * factor(c, d == 2 ? 1 : 2);
+    return half_corner(c, d) * factor(c, other(d, 0)) * factor(c, other(d, 1));
   }
+
+  // The derivatives of weight(c) and of slope(c, d) in a direction.
+  template <class Corner>
+  CPPCUDA_HOST_DEVICE A weight_along(const Corner& c, const A (&direction)[3]) const {
+    return direction[0] * slope(c, 0) + direction[1] * slope(c, 1) + direction[2] * slope(c, 2);
+  }
+  template <class Corner>
+  CPPCUDA_HOST_DEVICE A slope_along(const Corner& c, int d, const A (&direction)[3]) const {
+    const int a = other(d, 0), b = other(d, 1);
+    return half_corner(c, d) *
+           (direction[a] * (half_corner(c, a) * factor(c, b)) + direction[b] * (half_corner(c, b) * factor(c, a)));
+  }
+
+ private:
+  // The first and the second of the axes that are not d.
+  CPPCUDA_HOST_DEVICE static constexpr int other(int d, int i) { return i == 0 ? (d == 0 ? 1 : 0) : (d == 2 ? 1 : 2); }
 };
 
 }  // namespace cppcuda::ops::trilinear

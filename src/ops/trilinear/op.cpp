@@ -18,6 +18,7 @@ namespace ops::trilinear {
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   kit::define<Forward>(m);
   kit::define<Backward>(m);
+  kit::define<DoubleBackward>(m);
 }
 
 }  // namespace ops::trilinear

@@ -35,4 +35,21 @@ struct BackwardParams {
   int64_t grad_feature, feats_corner, feats_feature, points_coordinate;
 };
 
+template <class T, class P>
+struct DoubleBackwardParams {
+  const T* grad;
+  const T* feats;  // null if only grad_feats is requested
+  const P* points;
+  const T* grad_grad_feats;  // may be null
+  const P* grad_grad_points;
+  // Contiguous, or null. The gradients of grad, feats and points.
+  T *grad_grad, *grad_feats;
+  P* grad_points;
+  Rows rows;
+  int64_t features;
+  RowStride grad_rows, feats_rows, points_rows, grad_grad_feats_rows, grad_grad_points_rows;
+  int64_t grad_feature, feats_corner, feats_feature, points_coordinate;
+  int64_t grad_grad_feats_corner, grad_grad_feats_feature, grad_grad_points_coordinate;
+};
+
 }  // namespace cppcuda::ops::trilinear

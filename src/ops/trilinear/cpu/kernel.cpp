@@ -24,6 +24,18 @@ struct Loops {
     return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
   }
 
+  // grad_grad_points of a row.
+  template <class Weight>
+  struct Direction {
+    Weight axis[3];
+  };
+  template <class Weight>
+  CPPCUDA_INLINE static Direction<Weight> direction_at(const DoubleBackwardParams<T, P>& p, int64_t row) {
+    const P* from = p.grad_grad_points + p.grad_grad_points_rows.offset(p.rows, row);
+    const int64_t step = p.grad_grad_points_coordinate;
+    return {{static_cast<Weight>(from[0]), static_cast<Weight>(from[step]), static_cast<Weight>(from[2 * step])}};
+  }
+
   // Prefetches the features of a later row. Rows are contiguous.
   CPPCUDA_INLINE static void prefetch(const T* feats, int64_t features) {
     const int64_t bytes = 8 * features * sizeof(T);
@@ -42,15 +54,24 @@ struct Loops {
     CPPCUDA_INLINE friend auto is_far(const Corners& c, int d) { return c.far[d]; }
   };
 
-  CPPCUDA_INLINE static void set_corners(int64_t features, Corners* corners) {
-    for (int64_t i = 0; i < 8 * features; i += V::lanes) {
-      for (int64_t at = i; at < i + V::lanes; ++at) {
-        for (int d = 0; d < 3; ++d) {
-          corners[i / V::lanes].far[d].lanes[at - i] = is_far(static_cast<int>(at / features), d) ? -1 : 0;
+  // The 8 F values of a row as one vector, in up to eight registers. F is less than the number of lanes.
+  struct Packed {
+    Corners corners[8];
+    typename V::Ints feature[8];
+
+    CPPCUDA_INLINE explicit Packed(int64_t features) {
+      const int64_t values = 8 * features;
+      for (int64_t i = 0; i < values; i += V::lanes) {
+        for (int64_t at = i; at < i + V::lanes; ++at) {
+          for (int d = 0; d < 3; ++d) {
+            corners[i / V::lanes].far[d].lanes[at - i] = is_far(static_cast<int>(at / features), d) ? -1 : 0;
+          }
+          // Lanes without a value take a lane of the gradient that is 0.
+          feature[i / V::lanes][at - i] = at < values ? at % features : features;
         }
       }
     }
-  }
+  };
 
   // Several corners of a row in one register. They differ only along the last axes.
   template <int count>
@@ -151,15 +172,7 @@ struct Loops {
   template <bool Nontemporal, bool Feats>
   CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, values = 8 * features;
-    Corners corners[8];
-    set_corners(features, corners);
-    typename V::Ints feature_of[8];
-    for (int64_t i = 0; i < values; i += V::lanes) {
-      for (int64_t at = i; at < i + V::lanes; ++at) {
-        // Lanes without a value take a lane of the gradient that is 0.
-        feature_of[i / V::lanes][at - i] = at < values ? at % features : features;
-      }
-    }
+    const Packed packed(features);
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<V>(p, row);
       const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
@@ -168,13 +181,110 @@ struct Loops {
       T* grad_feats = p.grad_feats + row * values;
       V by_coordinate[3] = {0, 0, 0};
       for_vectors<V>(values, [&](int64_t i, auto n) {
-        const Corners& c = corners[i / V::lanes];
-        const V g = grad.permuted(feature_of[i / V::lanes]);
+        const Corners& c = packed.corners[i / V::lanes];
+        const V g = grad.permuted(packed.feature[i / V::lanes]);
         if (Feats) write<Nontemporal>(voxel.weight(c) * g, grad_feats + i, n);
         const V dot = g * V::load(feats + i, n);
         for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
       });
       write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  // Unit: all features are contiguous.
+  template <bool Unit, bool Nontemporal>
+  CPPCUDA_FLATTEN static void double_backward(const DoubleBackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features;
+    const auto load = [](const T* from, int64_t f, int64_t step, auto n) {
+      return Unit ? V::load(from + f, n) : V::load(from + f * step, step, n);
+    };
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<A>(p, row);
+      const auto direction = direction_at<A>(p, row);
+      V weight[8], weight_along[8], dot[8], grad_grad_dot[8];
+      for (int c = 0; c < 8; ++c) {
+        weight[c] = voxel.weight(c);
+        weight_along[c] = voxel.weight_along(c, direction.axis);
+        dot[c] = grad_grad_dot[c] = 0;
+      }
+      const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
+      const T* feats = p.feats ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      const T* grad_grad_feats =
+          p.grad_grad_feats ? p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row) : nullptr;
+      if (Unit && feats) prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * 8 * features;
+      for_vectors<V>(features, [&](int64_t f, auto n) {
+        const V g = load(grad, f, p.grad_feature, n);
+        V sum = 0;
+        if (feats) {
+          for (int c = 0; c < 8; ++c) {
+            const V x = load(feats + c * p.feats_corner, f, p.feats_feature, n);
+            sum += weight_along[c] * x;
+            dot[c] += g * x;
+          }
+        }
+        if (grad_grad_feats) {
+          for (int c = 0; c < 8; ++c) {
+            const V x = load(grad_grad_feats + c * p.grad_grad_feats_corner, f, p.grad_grad_feats_feature, n);
+            sum += weight[c] * x;
+            grad_grad_dot[c] += g * x;
+          }
+        }
+        if (p.grad_feats) {
+          for (int c = 0; c < 8; ++c) write<Nontemporal>(weight_along[c] * g, grad_feats + c * features + f, n);
+        }
+        if (p.grad_grad) sum.store(p.grad_grad + row * features + f, n);
+      });
+      if (!p.grad_points) continue;
+      V by_coordinate[3];
+#pragma GCC unroll 3
+      for (int d = 0; d < 3; ++d) {
+        by_coordinate[d] = 0;
+        for (int c = 0; c < 8; ++c) {
+          by_coordinate[d] += V(voxel.slope_along(c, d, direction.axis)) * dot[c];
+          if (grad_grad_feats) by_coordinate[d] += V(voxel.slope(c, d)) * grad_grad_dot[c];
+        }
+      }
+      write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  // Fast path for fewer features than lanes, as in backward_packed.
+  template <bool Nontemporal>
+  CPPCUDA_FLATTEN static void double_backward_packed(const DoubleBackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    const int64_t features = p.features, values = 8 * features;
+    const Packed packed(features);
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const auto direction = direction_at<V>(p, row);
+      const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
+      const T* feats = p.feats ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      const T* grad_grad_feats =
+          p.grad_grad_feats ? p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row) : nullptr;
+      if (feats) prefetch(feats, features);
+      T* grad_feats = p.grad_feats + row * values;
+      V by_coordinate[3] = {0, 0, 0};
+      for_vectors<V>(values, [&](int64_t i, auto n) {
+        const Corners& c = packed.corners[i / V::lanes];
+        const V g = grad.permuted(packed.feature[i / V::lanes]);
+        if (p.grad_feats) write<Nontemporal>(voxel.weight_along(c, direction.axis) * g, grad_feats + i, n);
+        if (!p.grad_points) return;
+        const V dot = g * V::load(feats + i, n);
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope_along(c, d, direction.axis) * dot;
+        if (!grad_grad_feats) return;
+        const V grad_grad_dot = g * V::load(grad_grad_feats + i, n);
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * grad_grad_dot;
+      });
+      if (p.grad_points) write_sums(by_coordinate, p.grad_points + row * 3);
+      if (!p.grad_grad) continue;
+      const auto of_row = voxel_at<A>(p, row);
+      const auto direction_of_row = direction_at<A>(p, row);
+      V sum = 0;
+      for (int c = 0; c < 8; ++c) {
+        sum += V(of_row.weight_along(c, direction_of_row.axis)) * V::load(feats + c * features, features);
+        if (grad_grad_feats) sum += V(of_row.weight(c)) * V::load(grad_grad_feats + c * features, features);
+      }
+      sum.store(p.grad_grad + row * features, features);
     }
   }
 
@@ -224,6 +334,23 @@ void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin
   nontemporal ? of_outputs.template operator()<true, true>()
   : unit      ? of_outputs.template operator()<true, false>()
               : of_outputs.template operator()<false, false>();
+}
+
+template <class Isa, class T, class P>
+void RowKernel<Isa, T, P>::double_backward(const DoubleBackwardParams<T, P>& p, int64_t begin, int64_t end,
+                                           bool nontemporal) {
+  using L = Loops<T, P>;
+  const bool unit = p.grad_feature == 1 && p.feats_feature == 1 && p.grad_grad_feats_feature == 1;
+  const bool packed = unit && p.features < L::V::lanes && (!p.feats || p.feats_corner == p.features) &&
+                      (!p.grad_grad_feats || p.grad_grad_feats_corner == p.features);
+  nontemporal &=
+      unit && p.grad_feats && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
+  const auto loop = packed && nontemporal ? L::template double_backward_packed<true>
+                    : packed              ? L::template double_backward_packed<false>
+                    : nontemporal         ? L::template double_backward<true, true>
+                    : unit                ? L::template double_backward<true, false>
+                                          : L::template double_backward<false, false>;
+  loop(p, begin, end);
 }
 
 template struct RowKernel<kit::Isa, double, double>;

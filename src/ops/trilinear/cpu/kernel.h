@@ -12,6 +12,7 @@ template <class Isa, class T, class P>
 struct RowKernel {
   static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal);
   static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal);
+  static void double_backward(const DoubleBackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal);
 };
 
 }  // namespace cppcuda::ops::trilinear

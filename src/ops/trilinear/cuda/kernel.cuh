@@ -104,4 +104,82 @@ __global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 4 : 6)
   }
 }
 
+// Computes the gradients that are requested in one pass over grad, feats and grad_grad_feats.
+template <int N, class T, class P>
+__global__ void __launch_bounds__(kit::threads_per_block, 4)
+    double_backward_kernel(DoubleBackwardParams<T, P> p, int lane_bits) {
+  using A = kit::opmath<T>;
+  const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);
+  const int64_t rows_per_block = blockDim.x >> lane_bits;
+  const unsigned row_lanes = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 - lane);
+  for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
+       row += gridDim.x * rows_per_block) {
+    const T* grad_row = p.grad + p.grad_rows.offset(p.rows, row);
+    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    const P* from = p.grad_grad_points + p.grad_grad_points_rows.offset(p.rows, row);
+    const auto voxel = voxel_at<A>(point, p.points_coordinate);
+    const A direction[3] = {static_cast<A>(from[0]), static_cast<A>(from[p.grad_grad_points_coordinate]),
+                            static_cast<A>(from[2 * p.grad_grad_points_coordinate])};
+    A by_coordinate[3] = {};
+    for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
+      const auto grad = kit::load_strided<N>(grad_row, f, p.grad_feature);
+      A sum[N] = {};
+      // Adds the corners' features times `weight`, and their dot products with grad times `slope`.
+      const auto add = [&](const T* feats, int64_t corner_step, int64_t feature_step, auto weight, auto slope) {
+        kit::Pack<T, N> corner[8];
+        load_corners(corner, feats, corner_step, f, feature_step);
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          A dot = 0;
+#pragma unroll
+          for (int i = 0; i < N; ++i) {
+            const A x = kit::widen<A>(corner[c], i);
+            sum[i] += weight(c) * x;
+            dot += kit::widen<A>(grad, i) * x;
+          }
+#pragma unroll
+          for (int d = 0; d < 3; ++d) by_coordinate[d] += slope(c, d) * dot;
+        }
+      };
+      if (p.feats) {
+        add(
+            p.feats + p.feats_rows.offset(p.rows, row), p.feats_corner, p.feats_feature,
+            [&](int c) { return voxel.weight_along(c, direction); },
+            [&](int c, int d) { return voxel.slope_along(c, d, direction); });
+      }
+      if (p.grad_grad_feats) {
+        add(
+            p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row), p.grad_grad_feats_corner,
+            p.grad_grad_feats_feature, [&](int c) { return voxel.weight(c); },
+            [&](int c, int d) { return voxel.slope(c, d); });
+      }
+      if (p.grad_grad) {
+        kit::Pack<T, N> out;
+#pragma unroll
+        for (int i = 0; i < N; ++i) out.value[i] = static_cast<T>(sum[i]);
+        kit::store(p.grad_grad + row * p.features + f, out);
+      }
+      if (p.grad_feats) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const A weight = voxel.weight_along(c, direction);
+          kit::Pack<T, N> out;
+#pragma unroll
+          for (int i = 0; i < N; ++i) out.value[i] = static_cast<T>(weight * kit::widen<A>(grad, i));
+          kit::store(p.grad_feats + (row * 8 + c) * p.features + f, out);
+        }
+      }
+    }
+    if (!p.grad_points) continue;
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+#pragma unroll
+      for (int d = 0; d < 3; ++d) by_coordinate[d] += __shfl_xor_sync(row_lanes, by_coordinate[d], offset);
+    }
+    if (lane == 0) {
+#pragma unroll
+      for (int d = 0; d < 3; ++d) p.grad_points[row * 3 + d] = static_cast<P>(by_coordinate[d]);
+    }
+  }
+}
+
 }  // namespace cppcuda::ops::trilinear

@@ -91,9 +91,26 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
   });
 }
 
+template <class T, class P>
+void double_backward(const DoubleBackwardParams<T, P>& p, kit::CudaStream& stream) {
+  const auto in_packs = [](const T* x, const RowStride& rows, int64_t corner, int64_t feature) {
+    return !x || (feature == 1 && kit::is_aligned16(x, {rows.batch, rows.row, corner}));
+  };
+  const bool packs =
+      p.features % kit::pack_size<T> == 0 && in_packs(p.grad, p.grad_rows, 0, p.grad_feature) &&
+      in_packs(p.feats, p.feats_rows, p.feats_corner, p.feats_feature) &&
+      in_packs(p.grad_grad_feats, p.grad_grad_feats_rows, p.grad_grad_feats_corner, p.grad_grad_feats_feature) &&
+      kit::is_aligned16(p.grad_grad, {}) && kit::is_aligned16(p.grad_feats, {});
+  kit::with_width<kit::pack_size<T>>(packs, [&](auto n) {
+    const RowLaunch launch = direct_launch(p.rows.count, p.features, n);
+    kit::launch(double_backward_kernel<n, T, P>, launch.shape, stream, p, launch.lane_bits);
+  });
+}
+
 [[maybe_unused]] const bool added = kit::for_each_dtypes([]<class T, class P>() {
   kit::add_to_table(&forward<T, P>);
   kit::add_to_table(&backward<T, P>);
+  kit::add_to_table(&double_backward<T, P>);
 });
 
 }  // namespace
