@@ -3,8 +3,8 @@
 # simt/include/cppcuda/kit replaces the headers of the kit that need nvcc. docs/kernels.md describes the emulator.
 #
 #   cppcuda::simt                 with AddressSanitizer and UndefinedBehaviorSanitizer, which also check the kernels' memory
-#   cppcuda::simt_traffic         without sanitizers; counts the lines and wavefronts of accesses (include/traffic.h) and
-#                                 finds races (include/races.h)
+#   cppcuda::simt_traffic         without sanitizers; counts the lines and wavefronts of accesses (include/traffic.h),
+#                                 finds races and preempts threads (include/races.h)
 #   cppcuda::simt_traffic_flags   the include folders and options of simt_traffic without its objects
 #   cppcuda::simt_device          a "cuda" device for torch in the host's memory, on which unmodified launchers run
 #

@@ -274,12 +274,25 @@ class Grid {
   }
   bool runs_device_code() const { return current_; }
 
-  // Suspends the current thread until it is ready again. Other threads run in the meantime.
+  // Suspends the current thread until it is ready again.
   void wait(State state, const char* name, const Line& line) {
     Thread& t = current();
     t.state = state;
     t.waits_in = name;
     t.line = line;
+    if (!cancelled_) suspend();
+    if (cancelled_) throw Cancelled();
+  }
+
+  // Suspends the current thread with probability 1/50. A cancelled one goes on until it waits, because the compiler
+  // expects no exception at an access.
+  void preempt() {
+    if (!cancelled_ && std::uniform_int_distribution(1, 50)(random_) == 1) suspend();
+  }
+
+ private:
+  // Other threads run in the meantime.
+  void suspend() {
 #ifdef __SANITIZE_ADDRESS__
     void* fake;
     __sanitizer_start_switch_fiber(&fake, main_stack_, main_stack_bytes_);
@@ -288,10 +301,8 @@ class Grid {
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(fake, &main_stack_, &main_stack_bytes_);
 #endif
-    if (cancelled_) throw Cancelled();
   }
 
- private:
   void begin(Block& b, unsigned number) {
     b.number = number;
     b.threads.resize(volume(launch_.block));
@@ -325,6 +336,7 @@ class Grid {
       b.ready.pop_back();
       resume(b.threads[i]);
       if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+      if (b.threads[i].state == State::ready) b.ready.push_back(i);  // was preempted
       if (b.threads[i].state == State::at_collective) complete_collective(b, i);
       if (b.ready.empty()) release_barrier(b);
     }
@@ -687,6 +699,13 @@ void forget(void* memory, size_t bytes) { grid().forget(memory, bytes); }
 Memory memory_of(const void* address) {
   if (grid().is_shared(address)) return Memory::shared;
   return end_of_allocation(address) ? Memory::global : Memory::other;
+}
+
+void preempt(const void* address) {
+  // The emulator's own accesses are to other memory.
+  if (preempts && Grid::running && Grid::running->runs_device_code() && memory_of(address) != Memory::other) {
+    Grid::running->preempt();
+  }
 }
 
 uint64_t launch_number() {

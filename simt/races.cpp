@@ -188,11 +188,17 @@ class Detector final : public Observer {
 
 Detector detector;
 
-[[maybe_unused]] const bool set_by_environment = (check_races(std::getenv("CPPCUDA_SIMT_RACES") != nullptr), true);
+[[maybe_unused]] const bool set_by_environment = [] {
+  check_races(std::getenv("CPPCUDA_SIMT_RACES") != nullptr);
+  preempt_threads(std::getenv("CPPCUDA_SIMT_PREEMPT") != nullptr);
+  return true;
+}();
 
 }  // namespace
 
 void check_races(bool on) { observer = on ? &detector : nullptr; }
+
+void preempt_threads(bool on) { preempts = on; }
 
 void check_access(const void* address, size_t bytes, bool is_write, const void* code) {
   if (observer) detector.access(address, bytes, is_write, code);

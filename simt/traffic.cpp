@@ -56,6 +56,7 @@ void count(const void* address, size_t bytes, const void* code) {
 }
 
 void access(const void* address, size_t bytes, bool is_write, const void* code) {
+  preempt(address);
   count(address, bytes, code);
   check_access(address, bytes, is_write, code);
 }

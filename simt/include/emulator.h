@@ -94,6 +94,10 @@ enum class Memory { global, shared, other };
 Memory memory_of(const void* address);
 uint64_t launch_number();
 
+// What preempt_threads (races.h) sets, and what traffic.cpp calls before each access.
+inline bool preempts = false;
+void preempt(const void* address);
+
 struct Shuffle {
   const char* name;
   unsigned mask;

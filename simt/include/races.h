@@ -13,6 +13,11 @@ namespace cppcuda::simt {
 // throws Error, which names both threads and lines.
 void check_races(bool on);
 
+// Whether threads are preempted in the launches that follow; at first, whether $CPPCUDA_SIMT_PREEMPT is set. A thread
+// then yields with probability 1/50 before an access of device code to global or shared memory, and not only where it
+// waits, so that threads interleave between barriers.
+void preempt_threads(bool on);
+
 // What traffic.cpp calls for each access of device code.
 void check_access(const void* address, size_t bytes, bool is_write, const void* code);
 
