@@ -88,6 +88,10 @@ TEST_P(CudaUpsample, AnyLayout) {
   }
 }
 
+// An image needs this many times as many rows for a launch of many blocks on a GPU as for one in the emulator, which
+// counts as a GPU that holds few blocks at once.
+const int64_t rows_for_many_blocks = at::hasCUDA() ? 8 : 1;
+
 // Enough pixels that each thread computes several planes and rows. The last groups of planes and of rows are smaller,
 // one group has planes of two images, and there are gaps between rows and between planes.
 TEST_P(CudaUpsample, ManyPixels) {
@@ -98,23 +102,30 @@ TEST_P(CudaUpsample, ManyPixels) {
     unsigned runs;  // what the case is about; reverse is the gradient of the resizing from out to in
     std::optional<double> scale;
   };
+  const int64_t h = rows_for_many_blocks;
   const Case cases[] = {
-      {"forward by tiles", {2, 9}, {5, 16}, {341, 344}, "align_corners", forward | reverse, {}},
-      {"forward by tiles of a width of their own", {2, 9}, {5, 352}, {341, 344}, "asymmetric", forward | reverse, {}},
-      {"backward by tiles", {1, 5}, {560, 264}, {1120, 528}, "half_pixel", backward, {}},
-      {"tiles of columns that nothing reads", {1, 5}, {1120, 520}, {5, 136}, "half_pixel", backward, 1.0},
-      {"tiles beyond the last column", {1, 5}, {5, 136}, {1120, 520}, "half_pixel", forward | backward, 2.0},
-      {"tiles of pairs and of single columns", {2, 30}, {5, 7}, {341, 42}, "half_pixel", forward | reverse, {}},
+      {"forward by tiles", {2, 9}, {5, 16}, {43 * h, 344}, "align_corners", forward | reverse, {}},
+      {"forward by tiles of a width of their own",
+       {2, 9},
+       {5, 352},
+       {43 * h, 344},
+       "asymmetric",
+       forward | reverse,
+       {}},
+      {"backward by tiles", {1, 5}, {70 * h, 264}, {140 * h, 528}, "half_pixel", backward, {}},
+      {"tiles of columns that nothing reads", {1, 5}, {140 * h, 520}, {5, 136}, "half_pixel", backward, 1.0},
+      {"tiles beyond the last column", {1, 5}, {5, 136}, {140 * h, 520}, "half_pixel", forward | backward, 2.0},
+      {"tiles of pairs and of single columns", {2, 30}, {5, 7}, {43 * h, 42}, "half_pixel", forward | reverse, {}},
       {"tiles of single columns with more readers than a thread keeps",
        {1, 5},
-       {512, 259},
-       {512, 1295},
+       {64 * h, 259},
+       {64 * h, 1295},
        "half_pixel",
        backward,
        {}},
-      {"tiles of single columns, from pairs", {1, 5}, {512, 130}, {512, 520}, "half_pixel", backward, {}},
-      {"forward without tiles", {2, 9}, {5, 660}, {200, 220}, "half_pixel", forward, {}},
-      {"backward without tiles", {2, 9}, {1000, 44}, {5, 748}, "half_pixel", backward, {}},
+      {"tiles of single columns, from pairs", {1, 5}, {64 * h, 130}, {64 * h, 520}, "half_pixel", backward, {}},
+      {"forward without tiles", {2, 9}, {5, 660}, {25 * h, 220}, "half_pixel", forward, {}},
+      {"backward without tiles", {2, 9}, {125 * h, 44}, {5, 748}, "half_pixel", backward, {}},
   };
   for (const auto& [what, planes, in, out, mode, runs, scale] : cases) {
     SCOPED_TRACE(what);
@@ -182,7 +193,7 @@ TEST_P(CudaUpsample, ManyPixelsOfChannelsLast) {
     const auto images = [&](int64_t height, int64_t width) {
       return at::randn({1, height, width, channels}, at::kDouble).to(GetParam().narrow).permute({0, 3, 1, 2});
     };
-    const Tensor input = images(170, 172), grad = images(340, 344);
+    const Tensor input = images(22 * rows_for_many_blocks, 172), grad = images(44 * rows_for_many_blocks, 344);
     check(input, grad, "half_pixel");
     check(grad, input, "half_pixel");
   }

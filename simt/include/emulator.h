@@ -42,19 +42,27 @@ struct Launch {
 // Calls `body` once for each CUDA thread. Throws Error.
 void run(const Launch& launch, const std::function<void()>& body);
 
-// Records a launch. When the program exits, the launched kernels are written to $CPPCUDA_SIMT_KERNELS. With
-// $CPPCUDA_SIMT_LAUNCHES, each launch is written to that file, and no kernel runs. Returns whether it runs.
-bool record(const void* kernel, const Launch& launch);
+// Runs a single block, once.
+void run_block(const Launch& launch, const std::function<void()>& body, unsigned block);
 
-// The number of blocks that a device holds at once: of any kernel as many as an H100 with three blocks on each of its
-// 132 multiprocessors. With $CPPCUDA_SIMT_LAUNCHES it comes from the file $CPPCUDA_SIMT_RESIDENT, and a question that
-// this file does not answer is written among the launches.
+// Records a launch. When the program exits, the launched kernels are written to $CPPCUDA_SIMT_KERNELS. With
+// $CPPCUDA_SIMT_LAUNCHES, each launch is written to that file, and what count_reads returns. Returns whether the kernel
+// runs; it does not if its launch is written.
+bool record(const void* kernel, const Launch& launch, const std::function<void()>& body);
+
+// Counts the bytes that a launch reads (traffic.h). Null if accesses are not counted.
+inline double (*count_reads)(const Launch& launch, const std::function<void()>& body) = nullptr;
+
+// The number of blocks that a device holds at once: of any kernel 48, an eighth of what an H100 holds with three blocks
+// on each of its multiprocessors, so that small tests have launches of many blocks. With $CPPCUDA_SIMT_LAUNCHES it
+// comes from the file $CPPCUDA_SIMT_RESIDENT, and a question that this file does not answer is written among the
+// launches.
 int64_t resident_blocks(const void* kernel, unsigned threads, size_t shared_bytes);
 
 template <class... Params>
 void launch(void (*kernel)(Params...), const Launch& launch, std::type_identity_t<Params>... params) {
-  if (!record(reinterpret_cast<const void*>(kernel), launch)) return;
-  run(launch, [=] { kernel(params...); });
+  const std::function<void()> body = [=] { kernel(params...); };
+  if (record(reinterpret_cast<const void*>(kernel), launch, body)) run(launch, body);
 }
 
 // Device code calls these functions by their CUDA names (simt.h).
