@@ -12,6 +12,8 @@ needed. The columns, for each kernel that a case launches:
   waves             blocks of the grid by the blocks that the GPU holds at once
   busy              the part of the time in which the GPU is full, if all blocks take equally long: waves by waves
                     rounded up
+  reads             the bytes that the blocks read from global memory by those that the case must read: 1 if no two
+                    blocks read the same bytes. A sample of the blocks runs in the emulator to count them
 
 Exit status: 1 if a flagship case that is bound by memory has less than --at-least in "busy"; 2 if nothing can be read.
 """
@@ -46,6 +48,7 @@ class Launch(NamedTuple):
     blocks: int
     threads: int
     shared: int
+    bytes_read: float = 0  # 0: not counted
 
 
 class Gpu:
@@ -118,13 +121,14 @@ class Program:
             parts: list[list[Launch]] = [[], []]
             for part in parts[: 1 if call.startswith("forward") else 2]:
                 for line in iter(rest.__next__, ""):
-                    offset, *numbers = line.split()
-                    part.append(Launch(self.symbols[int(offset, 16)], *map(int, numbers)))
+                    offset, blocks, threads, shared, *read = line.split()
+                    numbers = int(blocks), int(threads), int(shared)
+                    part.append(Launch(self.symbols[int(offset, 16)], *numbers, *map(float, read)))
             yield parts[0], parts[1]
 
 
-def launches_of_cases(gpu: Gpu, program: Path) -> Iterator[tuple[str, bool, Launch]]:
-    """The name of a case, whether it is a flagship case that is bound by memory, and a launch of it."""
+def launches_of_cases(gpu: Gpu, program: Path) -> Iterator[tuple[Any, bool, Launch]]:
+    """A case, whether it is a flagship case that is bound by memory, and a launch of it."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
     from cases import flagship_cases, other_gpu_cases
     from targets import GPU_TIME
@@ -134,7 +138,7 @@ def launches_of_cases(gpu: Gpu, program: Path) -> Iterator[tuple[str, bool, Laun
     found = Program(program, gpu.resident_blocks).launches(list(map(call_of, cases)))
     for i, (case, (forward, backward)) in enumerate(zip(cases, found, strict=True)):
         for launch in {"forward": forward, "backward": backward, "both": forward + backward}[case.mode]:
-            yield case.name, i < len(flagship) and bool(case.bytes), launch
+            yield case, i < len(flagship) and bool(case.bytes), launch
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -145,13 +149,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--at-least", type=float, default=0.85)
     options = parser.parse_args(arguments)
     wrong, count, last = [], 0, ""
-    print(f"{'blocks':>8} {'threads':>7} {'shared':>6} {'regs':>4} {'per SM':>6} {'waves':>7} {'busy':>5}")
+    header = f"{'blocks':>8} {'threads':>7} {'shared':>6} {'regs':>4} {'per SM':>6} {'waves':>7} {'busy':>5} {'reads':>5}"
+    print(header)
     try:
         gpu = Gpu(options.library, options.arch)
-        for name, is_flagship, launch in launches_of_cases(gpu, options.program):
-            if name != last:
-                print(name)
-            last, count = name, count + 1
+        for case, is_flagship, launch in launches_of_cases(gpu, options.program):
+            if case.name != last:
+                print(case.name)
+            last, count = case.name, count + 1
             per_sm = gpu.blocks_per_multiprocessor(launch.symbol, launch.threads, launch.shared)
             waves = launch.blocks / (per_sm * gpu.multiprocessors)
             busy = waves / math.ceil(waves)
@@ -159,9 +164,11 @@ def main(arguments: list[str] | None = None) -> int:
             is_wrong = is_flagship and busy < options.at_least
             grid = f"{launch.blocks:8} {launch.threads:7} {launch.shared:6} {registers:4}"
             kernel = short_name(demangle(launch.symbol))
-            print(f"{grid} {per_sm:6} {waves:7.2f} {busy:5.2f}  {kernel}", end="  WRONG\n" if is_wrong else "\n")
+            reads = f"{launch.bytes_read / case.bytes[0]:.2f}" if launch.bytes_read and case.bytes else ""
+            wrong_mark = "  WRONG" if is_wrong else ""
+            print(f"{grid} {per_sm:6} {waves:7.2f} {busy:5.2f} {reads:>5}  {kernel}{wrong_mark}")
             if is_wrong:
-                wrong.append(f"{name}: {busy:.2f}")
+                wrong.append(f"{case.name}: {busy:.2f}")
     except UnreadableError as error:
         print(f"wave_model: {error}", file=sys.stderr)
         return 2

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -55,9 +56,19 @@ void count(const void* address, size_t bytes, const void* code) {
   access.lanes.emplace_back(lane, reinterpret_cast<uintptr_t>(address));
 }
 
+constexpr uintptr_t sector_bytes = 32;
+std::unordered_set<uintptr_t>* sectors_read = nullptr;  // by the running block
+
+void note_read(const void* address, size_t bytes) {
+  if (!sectors_read || launch_number() == 0 || memory_of(address) != Memory::global) return;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  for (uintptr_t i = begin / sector_bytes; i <= (begin + bytes - 1) / sector_bytes; ++i) sectors_read->insert(i);
+}
+
 void access(const void* address, size_t bytes, bool is_write, const void* code) {
   preempt(address);
   count(address, bytes, code);
+  if (!is_write) note_read(address, bytes);
   check_access(address, bytes, is_write, code);
 }
 
@@ -103,6 +114,22 @@ Traffic traffic_of(const std::function<void()>& f) {
   }
   return result;
 }
+
+double bytes_read(const Launch& launch, const std::function<void()>& body) {
+  const uint64_t blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z,
+                 sample = std::min<uint64_t>(blocks, 8);
+  size_t sectors = 0;
+  for (uint64_t i = 0; i < sample; ++i) {
+    std::unordered_set<uintptr_t> read;
+    sectors_read = &read;
+    run_block(launch, body, static_cast<unsigned>(sample == 1 ? 0 : i * (blocks - 1) / (sample - 1)));
+    sectors_read = nullptr;
+    sectors += read.size();
+  }
+  return static_cast<double>(sectors * sector_bytes) * static_cast<double>(blocks) / static_cast<double>(sample);
+}
+
+[[maybe_unused]] static const bool reads_are_counted = (count_reads = &bytes_read, true);
 
 }  // namespace cppcuda::simt
 

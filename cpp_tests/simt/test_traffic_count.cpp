@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cppcuda/kit/cuda/shared_memory.cuh"
+#include "emulator.h"
 #include "traffic.h"
 
 namespace {
@@ -54,6 +55,29 @@ TEST(TrafficCount, OfSteps) {
   EXPECT_EQ(traffic_of<uint4>(2).wavefronts, 16);
   EXPECT_EQ(traffic_of<uint4>(3).wavefronts, 8);
   EXPECT_EQ(traffic_of<uint16_t>(1).wavefronts, 2);
+}
+
+// Block b reads `count` values from number step * b on.
+__global__ void windows_kernel(const float* from, float* to, int step, int count) {
+  float sum = 0;
+  for (int i = 0; i < count; ++i) sum += from[static_cast<int>(blockIdx.x) * step + i];
+  to[blockIdx.x] = sum;
+}
+
+TEST(Reads, CountWhatSeveralBlocksReadForEach) {
+  const unsigned blocks = 50;
+  const int step = 16;
+  const auto size = static_cast<size_t>(step * blocks + 16) * sizeof(float);
+  auto *from = static_cast<float*>(simt::allocate(size)), *to = static_cast<float*>(simt::allocate(size));
+  const auto bytes = [&](int count) {
+    return simt::bytes_read({.grid = dim3(blocks), .block = dim3(1)}, [=] { windows_kernel(from, to, step, count); });
+  };
+  EXPECT_EQ(bytes(16), blocks * 64);
+  EXPECT_EQ(bytes(24), blocks * 96);
+  EXPECT_EQ(bytes(32), blocks * 128);
+  EXPECT_EQ(bytes(1), blocks * 32);  // a sector
+  simt::release(from);
+  simt::release(to);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ with open(os.environ["CPPCUDA_SIMT_LAUNCHES"], "w") as out:
         blocks = int(known.get("1f 128 64", 1))
         if not known:
             print("? 1f 128 64", file=out)
-        print(f"1f {blocks} 128 64\\n", file=out)
+        print(f"1f {blocks} 128 64 4096\\n", file=out)
         if line.startswith("backward"):
             print(f"1f {2 * blocks} 128 64\\n", file=out)
 """
@@ -47,8 +47,8 @@ def test_launch_rules_get_answers(tmp_path: Path) -> None:
 
     program = model.Program(sys.executable, resident_blocks)  # any program with symbols
     program.path, program.symbols = path, {0x1F: "kernel"}
-    launch = model.Launch("kernel", 396, 128, 64)
-    twice = launch._replace(blocks=2 * 396)
+    launch = model.Launch("kernel", 396, 128, 64, 4096)
+    twice = launch._replace(blocks=2 * 396, bytes_read=0)
     assert list(program.launches(["forward a", "backward b"])) == [([launch], []), ([launch], [twice])]
     assert set(asked) == {("kernel", 128, 64)}
 

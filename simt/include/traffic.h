@@ -8,6 +8,8 @@
 
 namespace cppcuda::simt {
 
+struct Launch;
+
 struct Traffic {
   double lines = 0;       // 128-byte lines of global memory, summed over the loads and stores of warps
   double wavefronts = 0;  // of shared memory: one per word that the busiest bank must deliver
@@ -15,5 +17,9 @@ struct Traffic {
 
 // The traffic of all kernels that f launches.
 Traffic traffic_of(const std::function<void()>& f);
+
+// The bytes of global memory that the blocks of a launch read, those that several blocks read once for each of them:
+// the 32-byte sectors that a block reads, times the number of blocks. Runs eight of the blocks, once.
+double bytes_read(const Launch& launch, const std::function<void()>& body);
 
 }  // namespace cppcuda::simt
