@@ -122,7 +122,7 @@ double bytes_read(const Launch& launch, const std::function<void()>& body) {
   for (uint64_t i = 0; i < sample; ++i) {
     std::unordered_set<uintptr_t> read;
     sectors_read = &read;
-    run_block(launch, body, static_cast<unsigned>(sample == 1 ? 0 : i * (blocks - 1) / (sample - 1)));
+    run_block(launch, body, static_cast<unsigned>(i * blocks / sample));  // not the last one, which may have less to do
     sectors_read = nullptr;
     sectors += read.size();
   }

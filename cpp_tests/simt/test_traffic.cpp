@@ -60,9 +60,9 @@ TEST_P(Traffic, Trilinear) {
     std::pair<double, double> forward, backward;
   };
   for (const auto& [features, forward, backward] :
-       {Case{1, {2.9, 3.2}, {3.0, 3.8}}, Case{2, {2.9, 3.0}, {3.0, 3.4}}, Case{3, {3.9, 4.2}, {3.9, 4.0}},
-        Case{4, {2.9, 2.9}, {3.0, 3.3}}, Case{7, {4.2, 5.5}, {3.9, 5.1}}, Case{8, {3.8, 2.9}, {3.9, 3.1}},
-        Case{33, {4.3, 6.3}, {4.0, 5.9}}, Case{256, {1.1, 1.1}, {1.1, 1.1}}}) {
+       {Case{1, {2.9, 3.2}, {3.0, 3.8}}, Case{2, {2.9, 3.0}, {3.0, 3.4}}, Case{3, {3.9, 3.7}, {3.9, 3.5}},
+        Case{4, {2.9, 2.9}, {3.0, 3.3}}, Case{7, {3.9, 5.3}, {3.7, 4.9}}, Case{8, {3.8, 2.9}, {3.9, 3.1}},
+        Case{33, {4.3, 5.5}, {4.1, 5.3}}, Case{256, {1.1, 1.1}, {1.1, 1.1}}}) {
     const int64_t rows = std::max<int64_t>(512, 16384 / features);
     const Tensor feats = random({rows, 8, features}), points = random({rows, 3}), grad = random({rows, features});
     const std::string what = "F = " + std::to_string(features);
@@ -85,9 +85,9 @@ TEST_P(Traffic, Upsample) {
     std::pair<double, double> forward, backward;
   };
   for (const auto& [what, planes, in, out, forward, backward] : {
-           Case{"doubled", {1, 4}, {2048, 128}, {4096, 256}, {2.9, 2.9}, {4.4, 4.6}},
-           Case{"wide times 4", {1, 16}, {1024, 64}, {1024, 256}, {4.2, 4.4}, {3.7, 3.9}},
-           Case{"31 wide times 2", {4, 64}, {128, 31}, {128, 62}, {4.1, 4.8}, {4.2, 4.9}},
+           Case{"doubled", {1, 4}, {2048, 128}, {4096, 256}, {2.4, 2.4}, {3.7, 3.9}},
+           Case{"wide times 4", {1, 16}, {1024, 64}, {1024, 256}, {3.7, 3.8}, {3.7, 3.9}},
+           Case{"31 wide times 2", {4, 64}, {128, 31}, {128, 62}, {3.6, 4.3}, {4.2, 4.9}},
        }) {
     const Tensor image = random({planes[0], planes[1], in[0], in[1]});
     const Tensor grad = random({planes[0], planes[1], out[0], out[1]});
