@@ -169,7 +169,18 @@ def upsample(
         return F.interpolate(x, size=out, mode="bilinear", align_corners=False)
 
     ours = Contestant(lambda x: cppcuda.functional.upsample_bilinear2d(x, out))
+
+    def gathered(x: Tensor) -> Tensor:
+        import gather  # it needs Triton
+
+        return gather.upsample(x, factor)
+
     contestants = {"cppcuda": ours, "F.interpolate": Contestant(builtin)}
+    if where.get("regime") == GPU_TIME:
+        if dtype == torch.float32:  # in 16 bits its positions have 16 bits
+            contestants["F.grid_sample"] = Contestant(lambda x: peers.grid_sample_upsample(x, factor))
+        if mode == "backward":
+            contestants["gather"] = Contestant(gathered)
     size = torch.Size(shape).numel() * dtype.itemsize
     moved = (size, factor**2 * size) if mode == "forward" else (factor**2 * size, size)
     name, elements = "x".join(map(str, shape)), torch.Size(shape).numel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,6 +23,19 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 def quick_gelu_into(x: Tensor, out: Tensor) -> Tensor:
     return torch.mul(x, torch.sigmoid(1.702 * x), out=out)
+
+
+@functools.cache
+def _resizing_grid(shape: tuple[int, ...], factor: int, device: torch.device) -> Tensor:
+    """grid_sample's positions of the pixels of an image that is enlarged."""
+    y, x = ((2 * torch.arange(factor * n, device=device) + 1) / (factor * n) - 1 for n in shape[2:])
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), -1).expand(shape[0], -1, -1, -1).contiguous()
+
+
+def grid_sample_upsample(image: Tensor, factor: int) -> Tensor:
+    """Bilinear upsampling by F.grid_sample. The grid is made once."""
+    grid = _resizing_grid(tuple(image.shape), factor, image.device)
+    return F.grid_sample(image, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
 def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:

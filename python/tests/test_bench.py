@@ -250,6 +250,32 @@ def test_bytes_are_those_of_the_tensors(case: bench.Case) -> None:
         assert case.bytes == (read, size_of(inputs))
 
 
+GATHER = """
+import torch, gather, peers
+for shape, factor in (((2, 3, 4, 5), 2), ((1, 8, 3, 2), 4), ((1, 2, 1, 1), 2)):
+    for layout in (torch.contiguous_format, torch.channels_last):
+        for dtype, rtol in ((torch.float32, 1e-5), (torch.bfloat16, 8e-3)):
+            x = torch.randn(shape).to(dtype).to(memory_format=layout).requires_grad_()
+            grad = torch.randn(*shape[:2], factor * shape[2], factor * shape[3]).to(dtype)
+            exact = x.detach().double().requires_grad_()
+            wanted = torch.nn.functional.interpolate(exact, scale_factor=factor, mode="bilinear", align_corners=False)
+            (expected,) = torch.autograd.grad(wanted, exact, grad.double())
+            (actual,) = torch.autograd.grad(gather.upsample(x, factor), x, grad)
+            assert actual.stride() == x.stride()
+            torch.testing.assert_close(actual.double(), expected, rtol=rtol, atol=1e-5)
+            if dtype == torch.float32:
+                out = peers.grid_sample_upsample(x, factor)
+                torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
+"""
+
+
+def test_peers_of_upsample_on_a_gpu() -> None:
+    pytest.importorskip("triton")
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(BENCHMARKS)}
+    done = subprocess.run([sys.executable, "-c", GATHER], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_stream_is_scaled_to_the_bytes(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """The stream moves whole lines or blocks, and therefore slightly more or fewer bytes than the operator."""
@@ -292,7 +318,7 @@ def test_pictures(tmp_path: Path) -> None:
     rows = [
         case.key | {"targeted": True, "contestants": dict.fromkeys([*case.contestants, targets.STREAM], contestant)}
         for case in bench.cases()
-        if bench.targeted_peers(case.key, "cpu") and case.op != "trilinear"
+        if bench.targeted_peers(case.key, "cpu") and not case.op.startswith("trilinear")
     ]
     plots.draw(rows, "title", tmp_path)
     names = {"roofline", "time_forward", "time_backward", "ratio_elementwise", "ratio_upsample", "ratio_lltm"}
