@@ -3,6 +3,9 @@ devices, no synchronisation, the same bits on every run. test_cuda.py has more s
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +69,57 @@ def test_cuda_graph(entry: OpEntry) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert_same_bits(out, run(entry, static.args))
+
+
+# The kernels have a CUDA runtime of their own, beside torch's, which does its set-up at the first launch of a process.
+FIRST_LAUNCH = """
+import importlib, pathlib, sys, threading
+import cppcuda, torch
+from cppcuda.testing.samples import OPS, computed
+
+sys.path.insert(0, sys.argv[1])
+for file in pathlib.Path(sys.argv[1], "samples").glob("*.py"):
+    importlib.import_module(f"samples.{file.stem}")
+
+name, place = sys.argv[2:]
+entry = next(e for e in OPS if e.name == name)
+sample = entry.sample(entry.names("basic")[0], torch.float32, "cuda:1" if place == "other device" else "cuda")
+square = torch.ones(2, 2, device="cuda")
+square @ square  # the set-up of torch's matrix products
+torch.cuda.synchronize()
+out = []
+call = lambda: out.extend(computed(entry.op(*sample.args)))
+if place == "graph":
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    graph.replay()
+elif place == "thread":
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+elif place == "stream":
+    with torch.cuda.stream(torch.cuda.Stream()):
+        call()
+else:
+    call()
+torch.cuda.synchronize()
+assert torch.cuda.current_device() == 0
+first = list(out)
+out.clear()
+call()
+assert first and all(torch.equal(a, b) for a, b in zip(first, out, strict=True))
+"""
+
+
+@pytest.mark.parametrize("place", ["graph", "thread", "stream", "other device"])
+@over_ops()
+def test_first_launch_of_a_process(entry: OpEntry, place: str) -> None:
+    if place == "other device" and torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    command = [sys.executable, "-c", FIRST_LAUNCH, str(Path(__file__).parent), entry.name, place]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @over_ops()
