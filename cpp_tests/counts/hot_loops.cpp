@@ -125,6 +125,30 @@ void count_trilinear(int64_t features) {
                                     .feats_feature = 1,
                                     .points_coordinate = 1};
   count("trilinear/backward" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
+  const DoubleBackwardParams<T, float> double_backward{.grad = grad,
+                                                       .feats = feats,
+                                                       .points = points,
+                                                       .grad_grad_feats = nullptr,
+                                                       .grad_grad_points = points,
+                                                       .grad_grad = zeros<T>(rows * features),
+                                                       .grad_feats = zeros<T>(rows * 8 * features),
+                                                       .grad_points = zeros<float>(rows * 3),
+                                                       .rows = {rows, rows},
+                                                       .features = features,
+                                                       .grad_rows = {0, features},
+                                                       .feats_rows = of_feats,
+                                                       .points_rows = of_points,
+                                                       .grad_grad_feats_rows = of_feats,
+                                                       .grad_grad_points_rows = of_points,
+                                                       .grad_feature = 1,
+                                                       .feats_corner = features,
+                                                       .feats_feature = 1,
+                                                       .points_coordinate = 1,
+                                                       .grad_grad_feats_corner = features,
+                                                       .grad_grad_feats_feature = 1,
+                                                       .grad_grad_points_coordinate = 1};
+  count("trilinear/double_backward" + end, rows * 8 * features,
+        [&] { Kernel::double_backward(double_backward, 0, rows, false); });
   backward.feats = nullptr;
   backward.grad_points = nullptr;
   count("trilinear/backward_feats" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 4 : 6)
 
 // Computes the gradients that are requested in one pass over grad, feats and grad_grad_feats.
 template <int N, class T, class P>
-__global__ void __launch_bounds__(kit::threads_per_block, 4)
+__global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
     double_backward_kernel(DoubleBackwardParams<T, P> p, int lane_bits) {
   using A = kit::opmath<T>;
   const int lanes = 1 << lane_bits, lane = threadIdx.x & (lanes - 1);
