@@ -149,7 +149,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--at-least", type=float, default=0.85)
     options = parser.parse_args(arguments)
     wrong, count, last = [], 0, ""
-    header = f"{'blocks':>8} {'threads':>7} {'shared':>6} {'regs':>4} {'per SM':>6} {'waves':>7} {'busy':>5} {'reads':>5}"
+    header = (
+        f"{'blocks':>8} {'threads':>7} {'shared':>6} {'regs':>4} {'per SM':>6} {'waves':>7} {'busy':>5} {'reads':>5}"
+    )
     print(header)
     try:
         gpu = Gpu(options.library, options.arch)

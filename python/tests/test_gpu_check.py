@@ -201,7 +201,7 @@ def test_tunables_exist() -> None:
     tune = load_script(SCRIPTS / "gpu_tune.py")
     root = SCRIPTS.parent
     headers = [*root.glob("src/**/*.h"), *root.glob("include/**/*.h")]
-    found = {name for h in headers for name in re.findall(r'tunable\("(\w+)", ', h.read_text())}
+    found = {name for h in headers for name in re.findall(r'[tT]unable(?:<.*> \w+\{|\()"(\w+)"', h.read_text())}
     assert {t.name for t in tune.TUNABLES} == found
     names = [case.name for case in cases.flagship_cases()]
     assert all(any(re.search(t.cases, name) for name in names) for t in tune.TUNABLES)
