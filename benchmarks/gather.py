@@ -1,8 +1,8 @@
 """A peer for a GPU: bilinear upsampling by an even factor, whose backward gathers instead of adding atomically.
 
 One thread computes each element of the gradient: it sums the gradients of all outputs that read the pixel, in a fixed
-order. PyTorch pull request 197714 proposes this for torch.use_deterministic_algorithms. Without a GPU the kernel runs in
-Triton's interpreter.
+order. PyTorch pull request 197714 proposes this for torch.use_deterministic_algorithms. Without a GPU the kernel runs
+in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ _BLOCK = 256
 
 
 @triton.jit
-def _source(o, size, factor: tl.constexpr):  # type: ignore[no-untyped-def]
+def _source(o, size, factor: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """The position in the input of an output pixel, clamped to it."""
     return tl.minimum(tl.maximum((o + 0.5) / factor - 0.5, 0.0), size - 1.0)
 
 
 @triton.jit
-def _gather(  # type: ignore[no-untyped-def]
-    grad, out, count, channels, height, width, factor: tl.constexpr, channels_last: tl.constexpr, block: tl.constexpr
+def _gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
+    grad,  # noqa: ANN001 (Triton would evaluate the annotation)
+    out,  # noqa: ANN001
+    count,  # noqa: ANN001
+    channels,  # noqa: ANN001
+    height,  # noqa: ANN001
+    width,  # noqa: ANN001
+    factor: tl.constexpr,
+    channels_last: tl.constexpr,
+    block: tl.constexpr,
 ):
     index = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     if channels_last:

@@ -29,6 +29,7 @@ RULES = {
     "_quick_gelu_backward": "...,...->... ...",
     "trilinear": "...N_F,...N_->...NF ...FN",
     "_trilinear_backward": "...NF,...N_F,...N_->...N_F,...N_ ...FN",
+    "_trilinear_double_backward": "...NF,...N_F,...N_,...N_F,...N_->...NF,...N_F,...N_ ...FN",
     "upsample_bilinear2d": "NCHW->NC__ CN",
     "_upsample_bilinear2d_backward": "NCHW->NC__ CN",
     "lltm_cell": "...BI,...__,..._,...BS,...BS->...BS,...BS ...B",
