@@ -198,17 +198,32 @@ MUTATIONS = [
     ),
     Mutation(
         "trilinear.second_derivative_lacks_a_term",
-        "src/ops/trilinear/autograd.cpp",
-        "b1 * by01 + b2 * by02",
-        "b1 * by01",
+        "src/ops/trilinear/math.h",
+        "direction[0] * slope(c, 0) + direction[1] * slope(c, 1) + direction[2] * slope(c, 2)",
+        "direction[0] * slope(c, 0) + direction[1] * slope(c, 1)",
         "pytest test_operators.py gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "trilinear.third_derivative_lacks_a_term",
+        "src/ops/trilinear/autograd.cpp",
+        '      if (need["feats"]) kit::accumulate(dx, spread(weights(p, {v, of_p}), g));\n',
+        "",
+        "pytest test_operators.py gradcheck and trilinear_double_backward",
     ),
     Mutation(
         "trilinear.tangent_of_backward_lacks_a_term",
         "src/ops/trilinear/autograd.cpp",
-        "      if (of_feats) kit::accumulate(dx, spread(weights_along(p, tp), g));\n",
+        '      if (of_feats) kit::accumulate(dx, second["grad(feats)"]);\n',
         "",
         "pytest test_operators.py gradgradcheck and trilinear",
+    ),
+    Mutation(
+        "trilinear.second_derivative_reads_another_corner",
+        "src/ops/trilinear/cuda/kernel.cuh",
+        "kit::store(p.grad_feats + (row * 8 + c) * p.features + f, out);\n        }\n      }\n    }\n    if (!p.grad_points)",
+        "kit::store(p.grad_feats + (row * 8 + 7 - c) * p.features + f, out);\n        }\n      }\n    }\n"
+        "    if (!p.grad_points)",
+        "simt All/CudaTrilinearDoubleBackward.AnyNumberOfFeatures/*",
     ),
     Mutation(
         "trilinear.dtypes_may_differ",

@@ -1,4 +1,4 @@
-"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates."""
+"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates. scripts/mutations.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import tool
+from support import load_script, tool
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 if not (SCRIPTS / "lib.sh").is_file():
@@ -142,3 +142,10 @@ def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: st
     assert process.wait(20) != 0
     wait_for(lambda: not compiler.exists())
     assert not (tmp_path / "went-on").exists()
+
+
+def test_mutations_apply() -> None:
+    mutations = load_script(SCRIPTS / "mutations.py").MUTATIONS
+    assert len({m.name for m in mutations}) == len(mutations) >= 40
+    for m in mutations:
+        assert (SCRIPTS.parent / m.file).read_text().count(m.text) == 1, f"{m.name}: {m.file} has other text now"

@@ -10,8 +10,8 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
-// The warp's own slice of that memory, `count` values. All warps of the block ask for the same size, and the block does
-// not call shared_memory. Only for one-dimensional blocks.
+// The warp's own slice of that memory, `count` values. All warps of a block must take slices of the same size, and the
+// block must not call shared_memory too. Only for one-dimensional blocks.
 template <class T>
 __device__ T* warp_memory(int count) {
   return shared_memory<T>() + threadIdx.x / 32 * count;

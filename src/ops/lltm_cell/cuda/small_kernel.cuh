@@ -1,6 +1,7 @@
 #pragma once
 
-// A whole small cell in one kernel per direction, because launches dominate the time of small products.
+// A whole small cell in one kernel per direction, because launches dominate the time of small products (an estimate; no
+// time was measured).
 
 #include "cppcuda/kit/cuda/launch_shape.h"
 #include "cppcuda/kit/cuda/pack.cuh"
