@@ -220,7 +220,8 @@ MUTATIONS = [
     Mutation(
         "trilinear.second_derivative_reads_another_corner",
         "src/ops/trilinear/cuda/kernel.cuh",
-        "kit::store(p.grad_feats + (row * 8 + c) * p.features + f, out);\n        }\n      }\n    }\n    if (!p.grad_points)",
+        "kit::store(p.grad_feats + (row * 8 + c) * p.features + f, out);\n        }\n      }\n    }\n"
+        "    if (!p.grad_points)",
         "kit::store(p.grad_feats + (row * 8 + 7 - c) * p.features + f, out);\n        }\n      }\n    }\n"
         "    if (!p.grad_points)",
         "simt All/CudaTrilinearDoubleBackward.AnyNumberOfFeatures/*",

@@ -44,7 +44,7 @@ class Matrix:
 
         def public(operator: str) -> str:
             namespace, _, name = operator.partition("::")
-            return f"{namespace}::{name.strip('_').removesuffix('_backward')}"
+            return f"{namespace}::{name.strip('_').removesuffix('_backward').removesuffix('_double')}"
 
         def mark(column: str, row: str) -> str:
             own = [outcomes.get(row, Counter()) for op, outcomes in self.operators.items() if public(op) == column]

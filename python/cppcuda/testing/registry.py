@@ -115,6 +115,7 @@ HAS_SIZES = Requirement(lambda e: e.sized is not None, "the number of rows of th
 HAS_STRATEGY = Requirement(lambda e: e.arguments is not None, "no strategy for random arguments is given")
 MADE_WITH_KIT = Requirement(lambda e: e.made_with_kit, "the operator was not made with the kit")
 PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")
+COMPILED = Requirement(lambda e: e.compiled, "the entry has compiled=False")
 
 
 # ---------------------------------------------------------------- properties
@@ -139,7 +140,8 @@ class Property:
 
     def missing(self, entry: OpEntry) -> str:
         """Why this property cannot be checked, or an empty string."""
-        return next((r.reason for r in self.needs if not r.holds(entry)), "")
+        needs = (*self.needs, COMPILED) if self.compiles else self.needs
+        return next((r.reason for r in needs if not r.holds(entry)), "")
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)

@@ -215,6 +215,7 @@ class OpEntry:
     # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
     output_like: tuple[str, ...] = ()
     differentiable: bool = True  # False: no gradient is expected, and none is checked
+    compiled: bool = True  # False: properties that compile are not checked, because another entry's calls reach the op
     # The kind of op for transforms: "elementwise", "row", "linear map", "matrix product"; backward ops need none
     mechanism: str = ""
     backward: OpEntry | None = None

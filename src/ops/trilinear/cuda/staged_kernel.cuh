@@ -4,8 +4,8 @@
 // block; its threads load the block in packs of 16 bytes into the warp's shared memory, and compute there. No thread
 // waits for another warp. If there are few features, F is their number and a thread computes whole rows, so that it
 // computes the weights once and sums without other threads. If F is 0, neighbouring threads share a row and step over
-// its features, V at a time. For F = 3 these kernels need 3 to 4 wavefronts of L1 per 128 bytes (docs/kernels.md), where
-// the direct ones of kernel.cuh would read each value with an access of its own; no time was measured.
+// its features, V at a time. For F = 3 these kernels need 3 to 4 wavefronts of L1 per 128 bytes (docs/kernels.md),
+// where the direct ones of kernel.cuh would read each value with an access of its own. No time was measured.
 
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/cuda/shared_memory.cuh"
