@@ -47,7 +47,9 @@ class Matrix:
             return f"{namespace}::{name.strip('_').removesuffix('_backward').removesuffix('_double')}"
 
         def mark(column: str, row: str) -> str:
-            own = [outcomes.get(row, Counter()) for op, outcomes in self.operators.items() if public(op) == column]
+            of_column = {op: outcomes.get(row) for op, outcomes in self.operators.items() if public(op) == column}
+            # An operator of second derivatives may be left to the other ones (OpEntry.compiled).
+            own = [o or Counter() for op, o in of_column.items() if o or not op.endswith("_double_backward")]
             if any(outcomes["failed"] for outcomes in own):
                 return "**fails**"
             return "yes" if all(outcomes["passed"] for outcomes in own) else ""
