@@ -101,9 +101,9 @@ Tensor project(const Tensor& slopes, const Tensor& feats, const Tensor& grad) {
 }
 
 // DoubleBackward takes grad also where it does not read it. There it need not be given here.
-kit::Outputs<DoubleBackward> double_backward(const Tensor& grad, const Tensor& feats, const Tensor& points,
-                                             const Tensor& grad_grad_feats, const Tensor& grad_grad_points,
-                                             const std::array<bool, 3>& need) {
+kit::Outputs<DoubleBackward> call_double_backward(const Tensor& grad, const Tensor& feats, const Tensor& points,
+                                                  const Tensor& grad_grad_feats, const Tensor& grad_grad_points,
+                                                  const std::array<bool, 3>& need) {
   return kit::to_array(DoubleBackward::call(grad.defined() ? grad : feats.select(-2, 0), kit::to_optional(feats),
                                             points, kit::to_optional(grad_grad_feats), grad_grad_points,
                                             kit::to_list(need)));
@@ -127,7 +127,7 @@ struct ForwardFormula {
     const auto [tx, tp] = tangents.get<"feats", "points">();
     Tensor out;
     if (tx.defined()) kit::accumulate(out, Forward::call(tx, p));
-    if (tp.defined()) kit::accumulate(out, double_backward({}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
+    if (tp.defined()) kit::accumulate(out, call_double_backward({}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
     return out;
   }
 };
@@ -145,7 +145,7 @@ struct BackwardFormula {
     const auto [g, x, p] = saved.get<"grad", "feats", "points">();
     const auto [grad_of_dx, grad_of_dp] = grads.get<"grad(feats)", "grad(points)">();
     if (grad_of_dp.defined()) {
-      return double_backward(g, x, p, grad_of_dx, grad_of_dp, {need["grad"], need["feats"], need["points"]});
+      return call_double_backward(g, x, p, grad_of_dx, grad_of_dp, {need["grad"], need["feats"], need["points"]});
     }
     kit::Inputs<Op> result;
     if (!grad_of_dx.defined()) return result;
@@ -170,7 +170,7 @@ struct BackwardFormula {
       kit::accumulate(dp, std::get<1>(Backward::call(g, tx, p, c10::List<bool>({false, true}))));
     }
     if (tp.defined()) {
-      const auto second = double_backward(g, x, p, {}, tp, {false, of_feats, of_points});
+      const auto second = call_double_backward(g, x, p, {}, tp, {false, of_feats, of_points});
       if (of_feats) kit::accumulate(dx, second["grad(feats)"]);
       if (of_points) kit::accumulate(dp, second["grad(points)"]);
     }
