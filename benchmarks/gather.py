@@ -1,8 +1,8 @@
 """A peer for a GPU: bilinear upsampling by an even factor, whose backward gathers instead of adding atomically.
 
-One thread computes each element of the gradient: it sums the gradients of all outputs that read the pixel, in a fixed
-order. PyTorch pull request 197714 proposes this for torch.use_deterministic_algorithms. Without a GPU the kernel runs
-in Triton's interpreter.
+A thread computes an element of the gradient, or in channels_last images 16 bytes of channels: it sums the gradients of
+all outputs that read the pixel, in a fixed order. PyTorch pull request 197714 proposes this for
+torch.use_deterministic_algorithms. Without a GPU the kernel runs in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 256
+_THREADS = 128  # of a block, Triton's default
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def _gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
     channels_last: tl.constexpr,
     block: tl.constexpr,
 ):
-    index = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    index = tl.program_id(0) * block + tl.arange(0, block)
     if channels_last:
         channel, pixel = index % channels, index // channels
     else:
@@ -58,6 +58,11 @@ def _gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
     tl.store(out + index, total.to(out.dtype.element_ty), mask=index < count)
 
 
+def block_size(itemsize: int, channels_last: bool) -> int:
+    """The number of elements that a block computes."""
+    return _THREADS * (16 // itemsize if channels_last else 1)
+
+
 class _Upsample(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, factor: int) -> Tensor:
@@ -69,9 +74,12 @@ class _Upsample(torch.autograd.Function):
         result = torch.empty_like(context.like)
         channels_last = result.is_contiguous(memory_format=torch.channels_last) and not result.is_contiguous()
         grad = grad.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        if grad.numel() >= 2**31:
+            raise ValueError("the positions have 32 bits")
         _, channels, height, width = result.shape
-        _gather[(triton.cdiv(result.numel(), _BLOCK),)](
-            grad, result, result.numel(), channels, height, width, context.factor, channels_last, _BLOCK
+        block = block_size(result.element_size(), channels_last)
+        _gather[(triton.cdiv(result.numel(), block),)](
+            grad, result, result.numel(), channels, height, width, context.factor, channels_last, block
         )
         return result, None
 

@@ -269,10 +269,30 @@ for shape, factor in (((2, 3, 4, 5), 2), ((1, 8, 3, 2), 4), ((1, 2, 1, 1), 2)):
 """
 
 
-def test_peers_of_upsample_on_a_gpu() -> None:
+# The interpreter does not show whether the kernel compiles, nor whether it is as good as its description.
+GATHER_PTX = r"""
+import re, gather
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+names = gather._gather.arg_names
+for dtype, itemsize in (("fp32", 4), ("bf16", 2)):
+    for channels_last in (False, True):
+        constants = {"factor": 2, "channels_last": channels_last, "block": gather.block_size(itemsize, channels_last)}
+        types = dict.fromkeys(names, "i32") | dict.fromkeys(("grad", "out"), "*" + dtype)
+        divisible = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name not in constants}
+        source = ASTSource(gather._gather, types | dict.fromkeys(constants, "constexpr"), constants, divisible)
+        ptx = compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+        accesses = re.findall(r"(?:ld|st)\.global\S*?((?:\.v\d)?\.b\d+)", ptx)
+        assert accesses == [".v4.b32" if channels_last else f".b{8 * itemsize}"] * 17, (dtype, accesses)
+        assert not re.search(r"(div|rem)\.[su]64", ptx), dtype  # a function of many instructions
+"""
+
+
+@pytest.mark.parametrize(("script", "interprets"), [(GATHER, "1"), (GATHER_PTX, "0")], ids=["values", "code"])
+def test_peers_of_upsample_on_a_gpu(script: str, interprets: str) -> None:
     pytest.importorskip("triton")
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(BENCHMARKS)}
-    done = subprocess.run([sys.executable, "-c", GATHER], env=environment, capture_output=True, text=True)
+    environment = os.environ | {"TRITON_INTERPRET": interprets, "PYTHONPATH": str(BENCHMARKS)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
