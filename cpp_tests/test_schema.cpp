@@ -66,6 +66,18 @@ static_assert(kit::attribute_index<Linear, "size">() == 0 && kit::attribute_inde
 constexpr auto reads = kit::reads<Linear>({{"weight", {"input", "hx", "hy"}}, {"hx", {"grad(hx)"}}});
 static_assert(reads.size() == 6 && reads[1].inputs == (1 | 8) && reads[1].outputs == 1);
 static_assert(reads[3].inputs == 0 && reads[3].outputs == 2 && reads[0].inputs == 0);
+
+// Indices have a dtype of their own; the rows N share the table.
+using Lookup = kit::Op<
+    "declared::lookup(Tensor rows[B?, N, 8] int32 or int64, Tensor table[B?, V, F], Tensor points[B?, N, 3]) -> "
+    "(Tensor out[B?, N, F], Tensor found[B?, N] int64)",
+    kit::Independent<"N", "F">>;
+static_assert(string_view(Lookup::torch_schema) ==
+              "lookup(Tensor rows, Tensor table, Tensor points) -> (Tensor out, Tensor found)");
+static_assert(Lookup::declaration.arguments[0].is_index && Lookup::declaration.outputs[1].is_index);
+static_assert(Lookup::declaration.first == 1 && !Lookup::declaration.arguments[1].is_index);
+static_assert(kit::sharing_rows(Lookup::declaration) == 'N' && kit::sharing_rows(One::declaration) == 0);
+
 static_assert(kit::have_same_first_dim(One::declaration) && !kit::have_same_first_dim(Linear::declaration));
 
 TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
@@ -105,12 +117,21 @@ TEST(Declaration, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(error("a::f(Tensor[N]) -> Tensor[N]"),
             "a schema has an argument without a type or without a name: Tensor[N]");
   EXPECT_EQ(error("a::f(Tensor x[n]) -> Tensor[N]"), "not a pattern of sizes: [n]");
-  EXPECT_EQ(error("a::f(Tensor x[N], float y[N]) -> Tensor[N]"), "only a tensor has a pattern of sizes: [N]");
+  EXPECT_EQ(error("a::f(Tensor x[N], float y[N]) -> Tensor[N]"), "only a tensor or a list of sizes has a pattern: [N]");
   EXPECT_EQ(error("a::f(Tensor x[N] y) -> Tensor[N]"), "a schema has an argument that is not TYPE NAME:  y");
   EXPECT_EQ(error("a::f(Tensor x[N]) -> Tensor[M]"), "an output has a letter whose size no argument says: [M]");
   EXPECT_EQ(error("a::f(Tensor x[3N]) -> Tensor[N]"), "a pattern has letters whose sizes no other one says: [3N]");
   EXPECT_EQ(error("a::f(Tensor x[N] like y) -> Tensor[N]"), "no argument has this name: y");
-  EXPECT_EQ(error("a::f(Tensor? x[N]) -> Tensor[N]"), "a schema needs a Tensor that is not optional: a::f");
+  EXPECT_EQ(error("a::f(Tensor? x[N]) -> Tensor[N]"),
+            "a schema needs a floating-point Tensor that is not optional: a::f");
+  EXPECT_EQ(error("a::f(Tensor x[N] int32 or int64) -> Tensor"),
+            "a schema needs a floating-point Tensor that is not optional: a::f");
+  EXPECT_EQ(error("a::f(Tensor x[N], Tensor y[N] int64) -> Tensor"),
+            "a schema has an argument that is not TYPE NAME:  int64");
+  EXPECT_EQ(error("a::f(Tensor x[N], float y int32 or int64) -> Tensor"), "only a tensor has a dtype:  int32 or int64");
+  EXPECT_EQ(error("a::f(Tensor x[N], Tensor y[N] int32 or int64) -> Tensor grad(y)"), "indices have no gradient: y");
+  EXPECT_EQ(error("a::f(Tensor x[N], Tensor y[N] int32 or int64, Tensor z[N] like y) -> Tensor"),
+            "an argument has the dtype of indices: z");
   EXPECT_EQ(error("a::f(Tensor x[N]) -> int"), "an output of a schema must be a Tensor: int");
   EXPECT_EQ(error("a::f(Tensor x[N], bool[2] output_mask) -> Tensor[N]"),
             "output_mask must have an entry for each output: bool[2]");
@@ -163,6 +184,23 @@ TEST(Shape, OutputsAreAsDeclared) {
   EXPECT_EQ(kit::allocate(first[1]).sizes(), at::IntArrayRef({0}));
   EXPECT_EQ(kit::allocate(first[1]).scalar_type(), at::kFloat);
   EXPECT_EQ(kit::allocate(kit::Shape<One>::outputs(at::empty({4}))).sizes(), at::IntArrayRef({4}));
+}
+
+TEST(Shape, ChecksIndices) {
+  const Tensor rows = at::zeros({4, 8}, at::kInt), table = at::empty({5, 2}, at::kHalf),
+               points = at::empty({4, 3}, at::kHalf);
+  const auto outputs = kit::Shape<Lookup>::outputs(rows, table, points);
+  EXPECT_EQ(kit::allocate(outputs[0]).scalar_type(), at::kHalf);
+  EXPECT_EQ(kit::allocate(outputs[1]).scalar_type(), at::kLong);
+  EXPECT_EQ(kit::allocate(outputs[1]).sizes(), at::IntArrayRef({4}));
+  const auto lookup_error = [&](const Tensor& wrong) {
+    return error_of([&] { kit::Shape<Lookup>::outputs(wrong, table, points); });
+  };
+  EXPECT_EQ(lookup_error(rows.to(at::kLong)), "no error");
+  EXPECT_EQ(lookup_error(rows.to(at::kFloat)), "lookup: rows must be of dtype int32 or int64, got float32");
+  EXPECT_EQ(lookup_error(rows.to(at::kByte)), "lookup: rows must be of dtype int32 or int64, got uint8");
+  EXPECT_EQ(lookup_error(rows.to(at::kMeta)), "lookup: rows must be on cpu, the device of table, got meta");
+  EXPECT_EQ(lookup_error(at::zeros({3, 8}, at::kInt)), "lookup: points must be [N, 3] with N = 3, got [4, 3]");
 }
 
 }  // namespace

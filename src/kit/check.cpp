@@ -44,13 +44,24 @@ void check_defined(const char* op, std::string_view argument, const Tensor& t) {
   TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");
 }
 
-void Checker::floating(std::string_view argument, const Tensor& t) const {
+void Checker::strided(std::string_view argument, const Tensor& t) const {
   check_defined(op_, argument, t);
   TORCH_CHECK(t.layout() == at::kStrided, op_, ": ", argument, " must be a dense (strided) tensor, got layout ",
               t.layout());
+}
+
+void Checker::floating(std::string_view argument, const Tensor& t) const {
+  strided(argument, t);
   const auto dtype = t.scalar_type();
   TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || is_16bit(dtype), op_, ": ", argument,
               " must be of dtype float64, float32, float16 or bfloat16, got ", spell(dtype));
+}
+
+void Checker::indices(std::string_view argument, const Tensor& t) const {
+  strided(argument, t);
+  const auto dtype = t.scalar_type();
+  TORCH_CHECK(dtype == at::kInt || dtype == at::kLong, op_, ": ", argument, " must be of dtype int32 or int64, got ",
+              spell(dtype));
 }
 
 void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
@@ -80,8 +91,7 @@ void Checker::same_or_wider_dtype(std::string_view argument, const Tensor& t, st
               is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
 }
 
-void Checker::shape(std::string_view argument, const Tensor& t, const Pattern& pattern) {
-  const auto sizes = t.sym_sizes();
+void Checker::shape(std::string_view argument, c10::SymIntArrayRef sizes, const Pattern& pattern) {
   const auto known = batched_;
   if (pattern.has_optional()) batched_ = known.value_or(sizes.size() == pattern.rank());
   const size_t missing = missing_dims(pattern);

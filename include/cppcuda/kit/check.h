@@ -26,6 +26,9 @@ class Checker {
   // `t` is defined, strided, and of dtype float64, float32, float16 or bfloat16.
   void floating(std::string_view argument, const Tensor& t) const;
 
+  // `t` is defined, strided, and of dtype int32 or int64.
+  void indices(std::string_view argument, const Tensor& t) const;
+
   // `t` is on the same device as `as`.
   void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
@@ -38,8 +41,11 @@ class Checker {
   // `t` has the dtype of `as`, or is float32 if `as` has 16 bits.
   void same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
-  // The sizes of `t` match the pattern.
-  void shape(std::string_view argument, const Tensor& t, const Pattern& pattern);
+  // The sizes match the pattern.
+  void shape(std::string_view argument, c10::SymIntArrayRef sizes, const Pattern& pattern);
+  void shape(std::string_view argument, const Tensor& t, const Pattern& pattern) {
+    shape(argument, t.sym_sizes(), pattern);
+  }
 
   // The sizes of an output, from the letters that earlier patterns bound.
   c10::SymDimVector sizes(const Pattern& pattern) const;
@@ -70,6 +76,7 @@ class Checker {
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
   c10::SymInt value(Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
+  void strided(std::string_view argument, const Tensor& t) const;
   void check_length(std::string_view argument, size_t actual, size_t expected) const;
 
   const char* op_;

@@ -7,6 +7,8 @@
 // All tensors, outputs too, have the dtype and the device of the first tensor that is not optional. "Tensor cy[B, S]
 // like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
 // torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
+// "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
+// of indices is "Tensor corners[N, 8] int64". "SymInt[2] size[H, W]" gives the sizes of letters.
 //
 // Declarations are parsed at compile time. An invalid one does not compile, and the error contains the message of
 // `require`. This header includes nothing of torch.
@@ -39,6 +41,7 @@ struct Declared {
   std::string_view like_name;
   size_t like = 0;            // the argument whose dtype this tensor has
   size_t length = 0;          // of a mask
+  bool is_index = false;      // a tensor of dtype int32 or int64
   bool is_gradient = false;   // an output that is the gradient of the tensor `name`
   bool may_be_wider = false;  // may be float32 if `like` has 16 bits
 };
@@ -73,11 +76,12 @@ struct Declaration {
   FixedList<Declared, max_arguments> arguments;
   FixedList<Declared, 6> outputs;
   FixedList<Requirement, 8> requirements;
-  unsigned independent = 0;                   // a bit for each letter that Independent names
-  size_t keyword_only = max_arguments;        // the arguments from this one on
-  size_t first = 0;                           // the first tensor that is not optional
-  FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
-  FixedList<size_t, max_arguments> by_shape;  // the same, each after the tensors that bind the letters it needs
+  unsigned independent = 0;                  // a bit for each letter that Independent names
+  size_t keyword_only = max_arguments;       // the arguments from this one on
+  size_t first = 0;                          // the first tensor that is not optional and has no indices
+  FixedList<size_t, max_arguments> by_need;  // the tensors, required ones before optional ones
+  // Tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
+  FixedList<size_t, max_arguments> by_shape;
 
   constexpr size_t find_argument(std::string_view wanted) const {
     const auto at = std::find_if(arguments.begin(), arguments.end(), [&](const auto& a) { return a.name == wanted; });
@@ -163,19 +167,23 @@ constexpr Kind kind_of(std::string_view type) {
   return Kind::boolean;
 }
 
-// "name[pattern] like other", "name=default"; any part may be missing.
-constexpr void parse_name(std::string_view text, Declared& result) {
+// "name[pattern] like other", "name[pattern] <indices>", "name=default"; any part may be missing.
+constexpr void parse_name(std::string_view text, std::string_view indices, Declared& result) {
   const auto end = std::min({find(text, "["), find(text, "="), find(text, " "), text.size()});
   result.name = text.substr(0, end);
   text.remove_prefix(end);
   if (text.starts_with('[')) {
-    require(is_tensor(result.kind), "only a tensor has a pattern of sizes", text);
+    require(is_tensor(result.kind) || result.kind == Kind::sizes, "only a tensor or a list of sizes has a pattern",
+            text);
     const auto close = find(text, "]") + 1;
     result.pattern = Pattern(text.substr(0, close));
     text.remove_prefix(close);
   }
   if (text.starts_with(" like ")) {
     result.like_name = trim(text.substr(6));
+  } else if (text == indices) {
+    require(is_tensor(result.kind), "only a tensor has a dtype", text);
+    result.is_index = true;
   } else {
     require(text.empty() || text.starts_with('='), "a schema has an argument that is not TYPE NAME", text);
     result.value = text;
@@ -189,7 +197,7 @@ constexpr Declared parse_argument(std::string_view text) {
   result.type = text.substr(0, space);
   result.kind = kind_of(result.type);
   if (result.kind == Kind::mask) result.length = number(result.type.substr(5, result.type.size() - 6));
-  parse_name(trim(text.substr(space)), result);
+  parse_name(trim(text.substr(space)), " int32 or int64", result);
   require(!result.name.empty(), "a schema has an argument without a name", text);
   return result;
 }
@@ -201,7 +209,7 @@ constexpr Declared parse_output(std::string_view text) {
   text = text.substr(result.type.size());
   require(text.empty() || text[0] == ' ' || text[0] == '[', "an output of a schema must be a Tensor", text);
   if (!text.starts_with(" like ")) text = trim(text);
-  parse_name(text, result);
+  parse_name(text, " int64", result);
   if (result.name.starts_with("grad(") && result.name.ends_with(')')) {
     result.is_gradient = true;
     result.name = result.name.substr(5, result.name.size() - 6);
@@ -241,17 +249,21 @@ constexpr Declaration parse(std::string_view text) {
 
 // Finds the argument whose dtype each tensor has.
 constexpr void resolve_likes(Declaration& d) {
-  const auto is_required = [](const auto& a) { return a.kind == Kind::tensor; };
+  const auto is_required = [](const auto& a) { return a.kind == Kind::tensor && !a.is_index; };
   const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
-  require(first != d.arguments.end(), "a schema needs a Tensor that is not optional", d.name);
+  require(first != d.arguments.end(), "a schema needs a floating-point Tensor that is not optional", d.name);
   d.first = static_cast<size_t>(first - d.arguments.begin());
-  for (auto& a : d.arguments) a.like = a.like_name.empty() ? d.first : d.find_argument(a.like_name);
+  for (auto& a : d.arguments) {
+    a.like = a.like_name.empty() ? d.first : d.find_argument(a.like_name);
+    require(!d.arguments[a.like].is_index, "an argument has the dtype of indices", a.name);
+  }
   for (auto& o : d.outputs) {
     o.like = o.like_name.empty() ? d.first : d.find_argument(o.like_name);
     if (o.is_gradient) {
       for (size_t i = 0; i < d.arguments.size(); ++i) {
         const Declared& a = d.arguments[i];
         if (a.name != o.name) continue;
+        require(!a.is_index, "indices have no gradient", o.name);
         if (o.pattern.text().empty()) o.pattern = a.pattern;
         o.like = i;
       }
@@ -284,11 +296,11 @@ struct Letters {
 
 constexpr void order_checks(Declaration& d) {
   Letters letters;
-  for (const Kind kind : {Kind::tensor, Kind::optional_tensor}) {
+  for (const Kind kind : {Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
     FixedList<size_t, max_arguments> left;
     for (size_t i = 0; i < d.arguments.size(); ++i) {
       if (d.arguments[i].kind != kind) continue;
-      d.by_need.push_back(i);
+      if (is_tensor(kind)) d.by_need.push_back(i);
       if (!d.arguments[i].pattern.text().empty()) left.push_back(i);
     }
     while (left.size() > 0) {
@@ -377,6 +389,26 @@ constexpr bool have_same_first_dim(const Declaration& d) {
                      [&](const auto& a) { return !is_tensor(a.kind) || starts_alike(a.pattern); }) &&
          std::all_of(d.outputs.begin(), d.outputs.end(),
                      [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
+}
+
+// Whether the dim after the optional first one is this letter.
+constexpr bool has_rows(const Declared& tensor, char letter) {
+  return tensor.pattern.has_optional() && tensor.pattern.rank() > 1 && tensor.pattern.letter(1) == letter;
+}
+
+// The letter of the rows that share an argument without rows, such as N in table[B?, V, F], points[B?, N, 3]; 0 if
+// there is none. The rows are independent of each other.
+constexpr char sharing_rows(const Declaration& d) {
+  for (char letter = 'A'; letter <= 'Z'; ++letter) {
+    if ((d.independent >> (letter - 'A') & 1) == 0) continue;
+    size_t with = 0, without = 0;
+    for (const Declared& a : d.arguments) {
+      if (!is_tensor(a.kind)) continue;
+      (has_rows(a, letter) ? with : without) += 1;
+    }
+    if (with > 0 && without > 0) return letter;
+  }
+  return 0;
 }
 
 // A null-terminated string that is built at compile time.

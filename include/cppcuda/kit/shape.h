@@ -31,7 +31,8 @@ class Shape<TheOp, R(Args...)> {
     });
     for_each<sizeof...(Args)>([&]<size_t I>() {
       if constexpr (is_tensor(argument<I>.kind)) {
-        if (const Tensor* t = get(std::get<I>(all))) check.floating(argument<I>.name, *t);
+        const Tensor* t = get(std::get<I>(all));
+        if (t) argument<I>.is_index ? check.indices(argument<I>.name, *t) : check.floating(argument<I>.name, *t);
       }
     });
     for_each<declaration.by_need.size()>([&]<size_t N>() { check_kind<declaration.by_need[N]>(check, all); });
@@ -44,7 +45,11 @@ class Shape<TheOp, R(Args...)> {
     });
     for_each<declaration.by_shape.size()>([&]<size_t N>() {
       constexpr size_t i = declaration.by_shape[N];
-      if (const Tensor* t = get(std::get<i>(all))) check.shape(argument<i>.name, *t, argument<i>.pattern);
+      if constexpr (argument<i>.kind == Kind::sizes) {
+        check.shape(argument<i>.name, std::get<i>(all), argument<i>.pattern);
+      } else if (const Tensor* t = get(std::get<i>(all))) {
+        check.shape(argument<i>.name, *t, argument<i>.pattern);
+      }
     });
     return check;
   }
@@ -80,9 +85,11 @@ class Shape<TheOp, R(Args...)> {
   static void check_kind(const Checker& check, const Arguments& all) {
     if constexpr (I != declaration.first) {
       const Tensor* t = get(std::get<I>(all));
-      const Tensor* like = get(std::get<argument<I>.like>(all));
+      [[maybe_unused]] const Tensor* like = get(std::get<argument<I>.like>(all));
       if (!t) return;
-      if constexpr (argument<I>.may_be_wider) {
+      if constexpr (argument<I>.is_index) {
+        // Checker::indices has checked the dtype.
+      } else if constexpr (argument<I>.may_be_wider) {
         if (like) check.same_or_wider_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
       } else {
         if (like) check.same_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
@@ -98,7 +105,7 @@ class Shape<TheOp, R(Args...)> {
                   "an output without a pattern of sizes needs a shape function");
     const Tensor& like = std::get<declared.like>(all);
     if (!is_requested(O, args...)) return placeholder(like);
-    return {checked.sizes(declared.pattern), like.options()};
+    return {checked.sizes(declared.pattern), declared.is_index ? like.options().dtype(at::kLong) : like.options()};
   }
 };
 

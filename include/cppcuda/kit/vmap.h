@@ -110,8 +110,76 @@ auto vmap_rows() {
   return vmap_leading<Op, Shape, 2, OwnRanks...>();
 }
 
+// The rule of an operator whose rows share an argument (sharing_rows in schema.h). If only rows have the batch, it
+// becomes more rows: then the gradient of what they share is one sum, where Otherwise would compute one per batch.
+template <class TheOp, auto Shape, class Otherwise, class Type = typename TheOp::Type>
+struct SharingVmapRule;
+
+template <class TheOp, auto Shape, class Otherwise, class R, class... Args>
+struct SharingVmapRule<TheOp, Shape, Otherwise, R(Args...)> {
+  static constexpr const Declaration& declaration = TheOp::declaration;
+
+  static R run(Args... args) {
+    const auto level = VmapLevel::current();
+    const auto tensors = tensor_arguments(args...);
+    if (!only_rows_have_batch(level, tensors, args...)) return Otherwise::run(args...);
+    const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+    Shape(args...);  // so that errors show the sizes that the caller sees
+
+    const c10::SymInt batch = level.batch_size(tensors);
+    const int64_t rows = dim_of_rows(tensors);
+    c10::SymInt inner = 1;
+    size_t i = 0;
+    auto fold = [&]<class T>(const T& arg) -> T {
+      if constexpr (is_tensor_argument<T>) {
+        const Tensor t = tensor_or_undefined(arg);
+        if (!has_rows(argument(i++)) || !t.defined()) return arg;
+        const Tensor rows_of_all = level.unwrap(t, batch).movedim(0, rows);
+        inner = rows_of_all.sym_size(rows + 1);
+        return rows_of_all.flatten(rows, rows + 1);
+      } else {
+        return arg;
+      }
+    };
+    // Braces evaluate from left to right.
+    const std::tuple<std::remove_cvref_t<Args>...> folded{fold(args)...};
+    auto results = to_array(std::apply([](const auto&... all) { return TheOp::call(all...); }, folded));
+    for (size_t o = 0; o < results.size(); ++o) {
+      if (!is_requested(o, args...)) continue;
+      results[o] = level.wrap(results[o].unflatten_symint(rows, {batch, inner}).movedim(rows, 0));
+    }
+    return from_array<R>(std::move(results));
+  }
+
+ private:
+  static const Declared& argument(size_t tensor) { return declaration.arguments[declaration.tensor_argument(tensor)]; }
+  static bool has_rows(const Declared& tensor) { return kit::has_rows(tensor, sharing_rows(declaration)); }
+
+  template <class Tensors>
+  static int64_t dim_of_rows(const Tensors& tensors) {
+    size_t i = 0;
+    while (!tensors[i].defined()) ++i;
+    const bool has_first_dim = tensors[i].dim() == static_cast<int64_t>(argument(i).pattern.rank());
+    return has_first_dim ? 1 : 0;
+  }
+
+  template <class Tensors>
+  static bool only_rows_have_batch(const VmapLevel& level, const Tensors& tensors, const Args&... args) {
+    bool any = false;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool batched = tensors[i].defined() && level.is_batched(tensors[i]);
+      if (batched && !has_rows(argument(i))) return false;
+      any |= batched;
+    }
+    for (size_t o = 0; o < declaration.outputs.size(); ++o) {
+      if (is_requested(o, args...) && !has_rows(declaration.outputs[o])) return false;
+    }
+    return any;
+  }
+};
+
 // The batching rule derived from the declaration: the batch becomes the optional first dim, or is folded into the first
-// dim, which all tensors have.
+// dim, which all tensors have; or it becomes more rows.
 template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 auto vmap() {
   constexpr const Declaration& declaration = TheOp::declaration;
@@ -120,7 +188,12 @@ auto vmap() {
     constexpr auto own = [](size_t i) {
       return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
     };
-    return vmap_leading<TheOp, Shape, 1, own(I)...>();
+    using Rule = VmapKernel<TheOp, Shape, 1, own(I)...>;
+    if constexpr (sharing_rows(declaration) != 0) {
+      return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((SharingVmapRule<TheOp, Shape, Rule>::run)));
+    } else {
+      return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN(Rule::run));
+    }
   }(std::make_index_sequence<declaration.tensor_count()>());
 }
 
