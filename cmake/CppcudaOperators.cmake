@@ -125,7 +125,7 @@ endfunction()
 function(_cppcuda_add_kernel_headers name sources generated)
   # The order must not depend on where the folders are, because the kernels may be those of another build.
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/*.h")
-  file(GLOB_RECURSE own_headers CONFIGURE_DEPENDS "${sources}/elementwise/*.h" "${sources}/ops/*/*.h")
+  file(GLOB_RECURSE own_headers CONFIGURE_DEPENDS "${sources}/*.h")
   list(APPEND headers ${own_headers})
   set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/HashHeaders.cmake")
   add_custom_command(

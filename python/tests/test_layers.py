@@ -1,5 +1,5 @@
-"""Which files may include which: kernels include nothing from torch, the kit includes no operator, and operators and
-the family of elementwise operators include only the kit."""
+"""Which files may include which: kernels include nothing from torch, the kit includes no operator, operators include only
+the kit and what a family of operators shares, and families include only the kit."""
 
 import re
 from pathlib import Path
@@ -17,9 +17,10 @@ FILES = [
     p for folder in (SRC, ROOT / "include") for p in folder.rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh")
 ]
 KERNEL_FILES = re.compile(
-    r"\.cuh?$|/(params|kernel_table|cpu_kernel|cpu_loop|cpu_table|math)\.h$|/kernel_table\.cpp$"
-    r"|/kit/(cpu|cuda|math)/|/ops/\w+/(cpu|cuda)/|/src/elementwise/cpu"
+    r"\.cuh?$|/(params|kernel_table|cpu_kernel|cpu_loop|cpu_table|math|cells)\.h$|/kernel_table\.cpp$"
+    r"|/kit/(cpu|cuda|math)/|/(ops/\w+|interpolation)/(cpu|cuda)/|/src/elementwise/cpu"
 )
+FAMILIES = [SRC / "elementwise", SRC / "interpolation"]
 KERNELS = [p for p in FILES if KERNEL_FILES.search(str(p))]
 SIXTEEN_BIT_TYPES = {"c10/util/BFloat16.h", "c10/util/Half.h"}
 
@@ -33,7 +34,7 @@ def path_of(name: str) -> Path:
 def included(file: Path) -> tuple[set[str], set[str]]:
     """The names of our own files that a file includes, and those of other files."""
     names = set(re.findall(r'#include ["<](.*)[">]', file.read_text())) - GENERATED
-    ours = {name for name in names if re.match(r"(cppcuda|ops|elementwise)/", name)}
+    ours = {name for name in names if re.match(r"(cppcuda|ops|elementwise|interpolation)/", name)}
     assert all(path_of(name).is_file() for name in ours), file
     return ours, names - ours
 
@@ -66,9 +67,11 @@ def test_the_kit_includes_no_operator() -> None:
 
 
 def test_operators_do_not_include_each_other() -> None:
-    for folder in (SRC / "elementwise", *(SRC / "ops").iterdir()):
+    for folder in (*FAMILIES, *(SRC / "ops").iterdir()):
         own = f"{folder.relative_to(SRC)}/"
-        allowed = ("cppcuda/kit/", "cppcuda/ops/", own)  # cppcuda/ops: the public functions
+        allowed = ["cppcuda/kit/", "cppcuda/ops/", own]  # cppcuda/ops: the public functions
+        if folder not in FAMILIES:
+            allowed.append("interpolation/")
         for file in (p for p in FILES if folder in p.parents):
-            other = [name for name in included(file)[0] if not name.startswith(allowed)]
+            other = [name for name in included(file)[0] if not name.startswith(tuple(allowed))]
             assert not other, f"{file.relative_to(SRC)} includes {other}"

@@ -1,0 +1,382 @@
+#pragma once
+
+// The derivatives of interpolation. With the weights w_c(p) of a point's corners, their slopes d_k w_c(p) and the
+// corners' features x_c (dot products are over f):
+//
+//   out         = sum_c w_c x_c
+//   grad_x_c    = w_c grad
+//   grad_points = sum_c d_k w_c (x_c . grad)
+//
+// All of these are linear in x and grad, and w_c is linear in each coordinate, so every derivative is the same
+// expression with a slope in place of a factor. A derivative in a direction v is w_c(v) = sum_k v_k d_k w_c.
+//
+// Operators compute the first and second derivatives in one pass each; the third ones are composed of torch's. An
+// operator's formulas are templates over a struct in its autograd.cpp that says where features are:
+//
+//   struct Table {
+//     using Forward = ..., Backward = ..., DoubleBackward = ...;
+//     // The features in the declarations, their gradient, and the gradient of that.
+//     static constexpr const char *features = "table", *grad_features = "grad(table)", *second = "grad_grad_table";
+//     struct Attributes {};  // attributes of Forward's formula (kit/formula.h)
+//
+//     // The arguments besides features and points. They are those of any of the operators.
+//     template <class Saved> explicit Table(const Saved& saved);
+//
+//     // Calls of the operators.
+//     Tensor forward(features, points) const;
+//     std::tuple<Tensor, Tensor> backward(grad, features or none, points, output_mask) const;
+//     std::tuple<Tensor, Tensor, Tensor> double_backward(grad, features or none, points, grad_grad_features or none,
+//                                                        grad_grad_points, output_mask) const;
+//
+//     // [..., N, corners, F] from the features, and its transpose: the sum over all points.
+//     Tensor gather(const Tensor& features) const;
+//     Tensor scatter(const Tensor& of_corners) const;
+//
+//     Weights weights(const Tensor& points) const;
+//   };
+
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "cppcuda/kit/autograd.h"
+
+namespace cppcuda::interpolation {
+
+using Directions = std::vector<Tensor>;
+
+// Merges the dims `dim` and dim + 1, counted from the end, or splits `dim` into its size / inner and inner. torch's own
+// flatten and unflatten have no batching rule for is_grads_batched.
+inline Tensor merge_dims(const Tensor& t, int64_t dim) {
+  c10::SymDimVector sizes(t.sym_sizes());
+  const auto at = sizes.end() + dim;
+  *at = *at * *(at + 1);
+  sizes.erase(at + 1);
+  return t.reshape_symint(sizes);
+}
+inline Tensor split_dim(const Tensor& t, int64_t dim, const c10::SymInt& outer, const c10::SymInt& inner) {
+  c10::SymDimVector sizes(t.sym_sizes());
+  const auto at = sizes.end() + dim;
+  *at = inner;
+  sizes.insert(at, outer);
+  return t.reshape_symint(sizes);
+}
+
+// The factors of the weights, [..., 2] per axis, and their derivatives by the coordinates.
+struct Weights {
+  std::vector<Tensor> factors, slopes;
+  std::vector<bool> differentiated = std::vector<bool>(factors.size());
+
+  // The weights, [..., corners].
+  Tensor product() const {
+    Tensor result = factors[0];
+    for (size_t d = 1; d < factors.size(); ++d) {
+      result = merge_dims(result.unsqueeze(-1) * factors[d].unsqueeze(-2), -2);
+    }
+    return result;
+  }
+
+  // Second derivatives along one axis are 0.
+  Weights along_axis(size_t d) const {
+    Weights result = *this;
+    result.factors[d] = slopes[d];
+    result.differentiated[d] = true;
+    return result;
+  }
+
+  // Their derivative in some directions [..., axes], one after another: [..., corners].
+  Tensor along(at::TensorList directions) const {
+    if (directions.empty()) return product();
+    Tensor sum;
+    for (size_t d = 0; d < factors.size(); ++d) {
+      if (differentiated[d]) continue;
+      const Tensor along_this = kit::in_opmath(directions[0].select(-1, static_cast<int64_t>(d))).unsqueeze(-1);
+      kit::accumulate(sum, along_this * along_axis(d).along(directions.slice(1)));
+    }
+    return sum.defined() ? sum : at::zeros_like(product());
+  }
+
+  // The slopes of these: [..., corners, axes].
+  Tensor slopes_along(at::TensorList directions) const {
+    std::vector<Tensor> by_axis;
+    for (size_t d = 0; d < factors.size(); ++d) by_axis.push_back(along_axis(d).along(directions));
+    return at::stack(by_axis, -1);
+  }
+};
+
+// The weights in a cell from -1 to 1 along each axis.
+inline Weights unit_weights(const Tensor& points) {
+  Weights result;
+  for (int64_t d = 0; d < 3; ++d) {
+    const Tensor p = kit::in_opmath(points.select(-1, d));
+    const Tensor half = at::full_like(p, 0.5);
+    result.factors.push_back(at::stack({(1 - p) / 2, (1 + p) / 2}, -1));
+    result.slopes.push_back(at::stack({-half, half}, -1));
+  }
+  result.differentiated.resize(3);
+  return result;
+}
+
+// These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
+
+// sum_c weights_c x_c: [..., C], [..., C, F] -> [..., F]
+inline Tensor combine(const Tensor& weights, const Tensor& x) {
+  return (weights.unsqueeze(-1) * kit::in_opmath(x)).sum(-2).to(x.scalar_type());
+}
+
+// weights_c grad: [..., C], [..., F] -> [..., C, F]
+inline Tensor spread(const Tensor& weights, const Tensor& grad) {
+  return (weights.unsqueeze(-1) * kit::in_opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
+}
+
+// sum_c slopes_c (x_c . grad): [..., C, axes], [..., C, F], [..., F] -> [..., axes]
+inline Tensor project(const Tensor& slopes, const Tensor& x, const Tensor& grad) {
+  const Tensor dots = (kit::in_opmath(x) * kit::in_opmath(grad).unsqueeze(-2)).sum(-1);
+  return (slopes * dots.unsqueeze(-1)).sum(-2);
+}
+
+// DoubleBackward takes grad also where it does not read it. There it need not be given here.
+template <class Table>
+kit::Outputs<typename Table::DoubleBackward> call_double_backward(const Table& table, const Tensor& grad,
+                                                                  const Tensor& x, const Tensor& points,
+                                                                  const Tensor& grad_grad_x,
+                                                                  const Tensor& grad_grad_points,
+                                                                  const std::array<bool, 3>& need) {
+  Tensor g = grad;
+  if (!g.defined()) {
+    c10::SymDimVector sizes(points.sym_sizes());
+    sizes.back() = x.sym_size(-1);
+    g = at::zeros({}, x.options()).expand_symint(sizes);
+  }
+  return kit::to_array(table.double_backward(g, kit::to_optional(x), points, kit::to_optional(grad_grad_x),
+                                             grad_grad_points, kit::to_list(need)));
+}
+
+// Every gradient reads the indices.
+template <class Op>
+consteval auto reads(std::initializer_list<kit::GradientOf<Op>> gradients) {
+  auto result = kit::reads<Op>(gradients);
+  const auto& arguments = Op::declaration.arguments;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_index) continue;
+    for (auto& gradient : result) gradient.inputs |= 1U << Op::declaration.tensor_index(i);
+  }
+  return result;
+}
+
+template <class Table>
+struct ForwardFormula : Table::Attributes {
+  using Op = typename Table::Forward;
+  static constexpr auto reads = interpolation::reads<Op>({
+      {Table::features, {"points"}},
+      {"points", {Table::features, "points"}},
+  });
+
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const bool of_features = need[Table::features], of_points = need["points"];
+    const OptionalTensor x = of_points ? OptionalTensor(saved[Table::features]) : std::nullopt;
+    kit::Inputs<Op> result;
+    std::tie(result[Table::features], result["points"]) =
+        Table(saved).backward(grads["output"], x, saved["points"], c10::List<bool>({of_features, of_points}));
+    return result;
+  }
+
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
+    const Table table(saved);
+    const Tensor &x = saved[Table::features], &p = saved["points"];
+    const Tensor &tx = tangents[Table::features], &tp = tangents["points"];
+    Tensor out;
+    if (tx.defined()) kit::accumulate(out, table.forward(tx, p));
+    if (tp.defined()) {
+      kit::accumulate(out, call_double_backward(table, {}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
+    }
+    return out;
+  }
+};
+
+template <class Table>
+struct BackwardFormula {
+  using Op = typename Table::Backward;
+  static constexpr auto reads = interpolation::reads<Op>({
+      {"grad", {Table::features, "points"}},
+      {Table::features, {"grad", "points"}},
+      {"points", {"grad", Table::features, "points"}},
+  });
+
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const Table table(saved);
+    const Tensor &g = saved["grad"], &x = saved[Table::features], &p = saved["points"];
+    const Tensor &grad_of_dx = grads[Table::grad_features], &grad_of_dp = grads["grad(points)"];
+    kit::Inputs<Op> result;
+    if (grad_of_dp.defined()) {
+      const auto all = call_double_backward(table, g, x, p, grad_of_dx, grad_of_dp,
+                                            {need["grad"], need[Table::features], need["points"]});
+      result["grad"] = all["grad(grad)"];
+      result[Table::features] = all[Table::grad_features];
+      result["points"] = all["grad(points)"];
+      return result;
+    }
+    if (!grad_of_dx.defined()) return result;
+    if (need["grad"]) result["grad"] = table.forward(grad_of_dx, p);
+    if (need["points"]) result["points"] = grad_points(table, g, grad_of_dx, p);
+    return result;
+  }
+
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
+    const Table table(saved);
+    const Tensor &g = saved["grad"], &x = saved[Table::features], &p = saved["points"];
+    const Tensor &tg = tangents["grad"], &tx = tangents[Table::features], &tp = tangents["points"];
+    const bool of_features = saved.is_requested(Table::grad_features), of_points = saved.is_requested("grad(points)");
+    kit::Outputs<Op> result;
+    Tensor &dx = result[Table::grad_features], &dp = result["grad(points)"];
+    if (tg.defined()) {
+      result = kit::to_array(table.backward(tg, kit::to_optional(x), p, c10::List<bool>({of_features, of_points})));
+    }
+    if (tx.defined() && of_points) kit::accumulate(dp, grad_points(table, g, tx, p));
+    if (tp.defined()) {
+      const auto second = call_double_backward(table, g, x, p, {}, tp, {false, of_features, of_points});
+      if (of_features) kit::accumulate(dx, second[Table::grad_features]);
+      if (of_points) kit::accumulate(dp, second["grad(points)"]);
+    }
+    return result;
+  }
+
+ private:
+  static Tensor grad_points(const Table& table, const Tensor& grad, const Tensor& x, const Tensor& points) {
+    return std::get<1>(table.backward(grad, x, points, c10::List<bool>({false, true})));
+  }
+};
+
+// With u = grad_grad_x and v = grad_grad_points:
+//
+//   grad_grad   = sum_c w_c u_c + w_c(v) x_c
+//   grad_x_c    = w_c(v) grad
+//   grad_points = sum_c d_k w_c (u_c . grad) + d_k w_c(v) (x_c . grad)
+template <class Table>
+struct DoubleBackwardFormula {
+  using Op = typename Table::DoubleBackward;
+  static constexpr auto reads = interpolation::reads<Op>({
+      {"grad", {Table::features, "points", Table::second, "grad_grad_points"}},
+      {Table::features, {"grad", "points", "grad_grad_points"}},
+      {"points", {"grad", Table::features, "points", Table::second, "grad_grad_points"}},
+      {Table::second, {"grad", "points"}},
+      {"grad_grad_points", {"grad", Table::features, "points"}},
+  });
+
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<DoubleBackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const Table table(saved);
+    const Weights w = table.weights(saved["points"]);
+    const Tensor &g = saved["grad"], &v = saved["grad_grad_points"];
+    const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
+    const Tensor &of_g = grads["grad(grad)"], &of_p = grads["grad(points)"];
+    const Tensor of_x = gather(table, grads[Table::grad_features]);
+    kit::Inputs<Op> result;
+    Tensor &dg = result["grad"], &dp = result["points"], &dv = result["grad_grad_points"], dx, du;
+    const bool of_features = need[Table::features], of_second = need[Table::second];
+    if (of_g.defined()) {
+      if (of_features) kit::accumulate(dx, spread(w.along({v}), of_g));
+      if (of_second) kit::accumulate(du, spread(w.along({}), of_g));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({}), x, of_g));
+      if (need["points"]) {
+        kit::accumulate(dp, project(w.slopes_along({v}), x, of_g));
+        if (u.defined()) kit::accumulate(dp, project(w.slopes_along({}), u, of_g));
+      }
+    }
+    if (of_x.defined()) {
+      if (need["grad"]) kit::accumulate(dg, combine(w.along({v}), of_x));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({}), of_x, g));
+      if (need["points"]) kit::accumulate(dp, project(w.slopes_along({v}), of_x, g));
+    }
+    if (of_p.defined()) {
+      if (need["grad"]) {
+        kit::accumulate(dg, combine(w.along({v, of_p}), x));
+        if (u.defined()) kit::accumulate(dg, combine(w.along({of_p}), u));
+      }
+      if (of_features) kit::accumulate(dx, spread(w.along({v, of_p}), g));
+      if (of_second) kit::accumulate(du, spread(w.along({of_p}), g));
+      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({of_p}), x, g));
+      if (need["points"]) {
+        kit::accumulate(dp, project(w.slopes_along({v, of_p}), x, g));
+        if (u.defined()) kit::accumulate(dp, project(w.slopes_along({of_p}), u, g));
+      }
+    }
+    if (dx.defined()) result[Table::features] = table.scatter(dx);
+    if (du.defined()) result[Table::second] = table.scatter(du);
+    return result;
+  }
+
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<DoubleBackwardFormula>& saved) {
+    const Table table(saved);
+    const Weights w = table.weights(saved["points"]);
+    const Tensor &g = saved["grad"], &v = saved["grad_grad_points"];
+    const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
+    const Tensor &tg = tangents["grad"], &tp = tangents["points"], &tv = tangents["grad_grad_points"];
+    const Tensor tx = gather(table, tangents[Table::features]), tu = gather(table, tangents[Table::second]);
+    kit::Outputs<Op> result;
+    Tensor grad_x;
+    const auto add_grad = [&](const Directions& directions, const Tensor& of_corners) {
+      if (!saved.is_requested("grad(grad)")) return;
+      kit::accumulate(result["grad(grad)"], combine(w.along(directions), of_corners));
+    };
+    const auto add_features = [&](const Directions& directions, const Tensor& grad) {
+      if (!saved.is_requested(Table::grad_features)) return;
+      kit::accumulate(grad_x, spread(w.along(directions), grad));
+    };
+    const auto add_points = [&](const Directions& directions, const Tensor& of_corners, const Tensor& grad) {
+      if (!saved.is_requested("grad(points)")) return;
+      kit::accumulate(result["grad(points)"], project(w.slopes_along(directions), of_corners, grad));
+    };
+    if (tg.defined()) {
+      add_features({v}, tg);
+      add_points({v}, x, tg);
+      if (u.defined()) add_points({}, u, tg);
+    }
+    if (tx.defined()) {
+      add_grad({v}, tx);
+      add_points({v}, tx, g);
+    }
+    if (tu.defined()) {
+      add_grad({}, tu);
+      add_points({}, tu, g);
+    }
+    if (tv.defined()) {
+      add_grad({tv}, x);
+      add_features({tv}, g);
+      add_points({tv}, x, g);
+    }
+    if (tp.defined()) {
+      add_grad({v, tp}, x);
+      add_features({v, tp}, g);
+      add_points({v, tp}, x, g);
+      if (u.defined()) {
+        add_grad({tp}, u);
+        add_points({tp}, u, g);
+      }
+    }
+    if (grad_x.defined()) result[Table::grad_features] = table.scatter(grad_x);
+    return result;
+  }
+
+ private:
+  static Tensor gather(const Table& table, const Tensor& features) {
+    return features.defined() ? table.gather(features) : Tensor();
+  }
+};
+
+// The formulas in a TORCH_LIBRARY_IMPL of the Autograd key.
+template <class Table>
+void implement_autograd(torch::Library& library) {
+  library.impl(Table::Forward::name, kit::autograd<ForwardFormula<Table>>());
+  library.impl(Table::Backward::name, kit::autograd<BackwardFormula<Table>>());
+  library.impl(Table::DoubleBackward::name, kit::autograd<DoubleBackwardFormula<Table>>());
+}
+
+}  // namespace cppcuda::interpolation
