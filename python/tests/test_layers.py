@@ -1,5 +1,5 @@
-"""Which files may include which: kernels include nothing from torch, the kit includes no operator, operators include only
-the kit and what a family of operators shares, and families include only the kit."""
+"""Which files may include which: kernels include nothing from torch, the kit includes no operator, operators include
+only the kit and what a family of operators shares, and families include only the kit."""
 
 import re
 from pathlib import Path
