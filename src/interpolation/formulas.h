@@ -151,7 +151,8 @@ kit::Outputs<typename Table::DoubleBackward> call_double_backward(const Table& t
   if (!g.defined()) {
     c10::SymDimVector sizes(points.sym_sizes());
     sizes.back() = x.sym_size(-1);
-    g = at::zeros({}, x.options()).expand_symint(sizes);
+    // Contiguous features, so that the kernel takes the loop that it takes with a grad that it reads.
+    g = at::zeros_symint({sizes.back()}, x.options()).expand_symint(sizes);
   }
   return kit::to_array(table.double_backward(g, kit::to_optional(x), points, kit::to_optional(grad_grad_x),
                                              grad_grad_points, kit::to_list(need)));
