@@ -37,6 +37,28 @@ class VmapLevel {
   int64_t level_;
 };
 
+// Calls TheOp with unwrap(i, t) in place of each tensor argument t that is not missing, its number i, and returns
+// wrap(t) in place of each requested output t.
+template <class TheOp, class R, class Unwrap, class Wrap, class... Args>
+R call_below(Unwrap unwrap, Wrap wrap, const Args&... args) {
+  size_t i = 0;
+  auto replace = [&]<class T>(const T& arg) -> T {
+    if constexpr (is_tensor_argument<T>) {
+      const size_t number = i++;
+      const Tensor t = tensor_or_undefined(arg);
+      return t.defined() ? T(unwrap(number, t)) : arg;
+    } else {
+      return arg;
+    }
+  };
+  const std::tuple<Args...> replaced{replace(args)...};  // braces evaluate from left to right
+  auto results = to_array(std::apply([](const auto&... all) { return TheOp::call(all...); }, replaced));
+  for (size_t o = 0; o < results.size(); ++o) {
+    if (is_requested(o, args...)) results[o] = wrap(results[o]);
+  }
+  return from_array<R>(std::move(results));
+}
+
 template <class TheOp, auto Shape, class Type, int Leading, int... OwnRanks>
 struct VmapRule;
 
@@ -57,31 +79,16 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
     const c10::SymInt batch = level.batch_size(tensors);
     const bool fold = leading_dims(tensors) == Leading;
     c10::SymInt inner = 1;
-    auto unwrap = [&]<class T>(const T& arg) -> T {
-      if constexpr (is_tensor_argument<T>) {
-        Tensor t = tensor_or_undefined(arg);
-        if (!t.defined()) return arg;
-        t = level.unwrap(t, batch);
-        if (fold) {
-          inner = t.sym_size(1);
-          t = t.flatten(0, 1);
-        }
-        return t;
-      } else {
-        return arg;
-      }
+    const auto unwrap = [&](size_t, const Tensor& t) {
+      const Tensor unwrapped = level.unwrap(t, batch);
+      if (!fold) return unwrapped;
+      inner = unwrapped.sym_size(1);
+      return unwrapped.flatten(0, 1);
     };
-    auto results = to_array(TheOp::call(unwrap(args)...));
-    for (size_t o = 0; o < results.size(); ++o) {
-      if (!is_requested(o, args...)) continue;
-      Tensor& t = results[o];
-      if (fold) t = t.unflatten_symint(0, {batch, inner});
-      t = level.wrap(t);
-    }
-    return from_array<R>(std::move(results));
+    const auto wrap = [&](const Tensor& t) { return level.wrap(fold ? t.unflatten_symint(0, {batch, inner}) : t); };
+    return call_below<TheOp, R>(unwrap, wrap, args...);
   }
 
- private:
   static int64_t leading_dims(const std::array<Tensor, sizeof...(OwnRanks)>& tensors) {
     constexpr std::array<int, sizeof...(OwnRanks)> own{OwnRanks...};
     int64_t leading = -1;
@@ -127,47 +134,30 @@ struct SharingVmapRule<TheOp, Shape, Otherwise, R(Args...)> {
     Shape(args...);  // so that errors show the sizes that the caller sees
 
     const c10::SymInt batch = level.batch_size(tensors);
-    const int64_t rows = dim_of_rows(tensors);
+    const int64_t rows = Otherwise::leading_dims(tensors);  // the dim, 1 if there is a first one before it
     c10::SymInt inner = 1;
-    size_t i = 0;
-    auto fold = [&]<class T>(const T& arg) -> T {
-      if constexpr (is_tensor_argument<T>) {
-        const Tensor t = tensor_or_undefined(arg);
-        if (!has_rows(argument(i++)) || !t.defined()) return arg;
-        const Tensor rows_of_all = level.unwrap(t, batch).movedim(0, rows);
-        inner = rows_of_all.sym_size(rows + 1);
-        return rows_of_all.flatten(rows, rows + 1);
-      } else {
-        return arg;
-      }
+    const auto unwrap = [&](size_t i, const Tensor& t) {
+      if (!has_rows(argument(i))) return t;
+      const Tensor unwrapped = level.unwrap(t, batch).movedim(0, rows);
+      inner = unwrapped.sym_size(rows + 1);
+      return unwrapped.flatten(rows, rows + 1);
     };
-    // Braces evaluate from left to right.
-    const std::tuple<std::remove_cvref_t<Args>...> folded{fold(args)...};
-    auto results = to_array(std::apply([](const auto&... all) { return TheOp::call(all...); }, folded));
-    for (size_t o = 0; o < results.size(); ++o) {
-      if (!is_requested(o, args...)) continue;
-      results[o] = level.wrap(results[o].unflatten_symint(rows, {batch, inner}).movedim(rows, 0));
-    }
-    return from_array<R>(std::move(results));
+    const auto wrap = [&](const Tensor& t) {
+      return level.wrap(t.unflatten_symint(rows, {batch, inner}).movedim(rows, 0));
+    };
+    return call_below<TheOp, R>(unwrap, wrap, args...);
   }
 
  private:
   static const Declared& argument(size_t tensor) { return declaration.arguments[declaration.tensor_argument(tensor)]; }
-  static bool has_rows(const Declared& tensor) { return kit::has_rows(tensor, sharing_rows(declaration)); }
-
-  template <class Tensors>
-  static int64_t dim_of_rows(const Tensors& tensors) {
-    size_t i = 0;
-    while (!tensors[i].defined()) ++i;
-    const bool has_first_dim = tensors[i].dim() == static_cast<int64_t>(argument(i).pattern.rank());
-    return has_first_dim ? 1 : 0;
-  }
+  static constexpr char letter = sharing_rows(declaration);
+  static bool has_rows(const Declared& tensor) { return kit::has_rows(tensor, letter); }
 
   template <class Tensors>
   static bool only_rows_have_batch(const VmapLevel& level, const Tensors& tensors, const Args&... args) {
     bool any = false;
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool batched = tensors[i].defined() && level.is_batched(tensors[i]);
+      const bool batched = level.is_batched(tensors[i]);
       if (batched && !has_rows(argument(i))) return false;
       any |= batched;
     }
