@@ -229,7 +229,7 @@ MUTATIONS = [
     Mutation(
         "trilinear.dtypes_may_differ",
         "include/cppcuda/kit/shape.h",
-        "        if (like) check.same_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);\n",
+        "      check.same_dtype(argument<I>.name, t, argument<argument<I>.like>.name, *like);\n",
         "",
         "pytest test_operators.py message- and trilinear",
     ),

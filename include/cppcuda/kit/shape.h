@@ -80,20 +80,23 @@ class Shape<TheOp, R(Args...)> {
   static const Tensor* get(const Tensor& t) { return &t; }
   static const Tensor* get(const OptionalTensor& t) { return t ? &*t : nullptr; }
 
+  template <size_t I>
+  static void check_dtype(const Checker& check, const Tensor& t, const Tensor* like) {
+    if (!like) return;
+    if constexpr (argument<I>.may_be_wider) {
+      check.same_or_wider_dtype(argument<I>.name, t, argument<argument<I>.like>.name, *like);
+    } else {
+      check.same_dtype(argument<I>.name, t, argument<argument<I>.like>.name, *like);
+    }
+  }
+
   // Checks dtype and device.
   template <size_t I>
   static void check_kind(const Checker& check, const Arguments& all) {
     if constexpr (I != declaration.first) {
       const Tensor* t = get(std::get<I>(all));
-      [[maybe_unused]] const Tensor* like = get(std::get<argument<I>.like>(all));
       if (!t) return;
-      if constexpr (argument<I>.is_index) {
-        // Checker::indices has checked the dtype.
-      } else if constexpr (argument<I>.may_be_wider) {
-        if (like) check.same_or_wider_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
-      } else {
-        if (like) check.same_dtype(argument<I>.name, *t, argument<argument<I>.like>.name, *like);
-      }
+      if constexpr (!argument<I>.is_index) check_dtype<I>(check, *t, get(std::get<argument<I>.like>(all)));
       check.same_device(argument<I>.name, *t, argument<declaration.first>.name, std::get<declaration.first>(all));
     }
   }
