@@ -42,6 +42,7 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cppcuda/kit/autograd.h"
@@ -50,20 +51,13 @@ namespace cppcuda::interpolation {
 
 using Directions = std::vector<Tensor>;
 
-// Merges the dims `dim` and dim + 1, counted from the end, or splits `dim` into its size / inner and inner. torch's own
-// flatten and unflatten have no batching rule for is_grads_batched.
+// Merges the dims `dim` and dim + 1, counted from the end. torch's own flatten has no batching rule for
+// is_grads_batched.
 inline Tensor merge_dims(const Tensor& t, int64_t dim) {
   c10::SymDimVector sizes(t.sym_sizes());
   const auto at = sizes.end() + dim;
   *at = *at * *(at + 1);
   sizes.erase(at + 1);
-  return t.reshape_symint(sizes);
-}
-inline Tensor split_dim(const Tensor& t, int64_t dim, const c10::SymInt& outer, const c10::SymInt& inner) {
-  c10::SymDimVector sizes(t.sym_sizes());
-  const auto at = sizes.end() + dim;
-  *at = inner;
-  sizes.insert(at, outer);
   return t.reshape_symint(sizes);
 }
 
@@ -111,15 +105,14 @@ struct Weights {
 
 // The weights in a cell from -1 to 1 along each axis.
 inline Weights unit_weights(const Tensor& points) {
-  Weights result;
+  std::vector<Tensor> factors, slopes;
   for (int64_t d = 0; d < 3; ++d) {
     const Tensor p = kit::in_opmath(points.select(-1, d));
     const Tensor half = at::full_like(p, 0.5);
-    result.factors.push_back(at::stack({(1 - p) / 2, (1 + p) / 2}, -1));
-    result.slopes.push_back(at::stack({-half, half}, -1));
+    factors.push_back(at::stack({(1 - p) / 2, (1 + p) / 2}, -1));
+    slopes.push_back(at::stack({-half, half}, -1));
   }
-  result.differentiated.resize(3);
-  return result;
+  return {std::move(factors), std::move(slopes)};
 }
 
 // These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
