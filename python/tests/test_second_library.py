@@ -8,6 +8,7 @@ CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -22,10 +23,9 @@ import torch.distributed.tensor
 import torch.utils.flop_counter
 from cppcuda import _load
 from cppcuda.testing import check
-from cppcuda.testing.compare import recorded_compiled_autograd
+from cppcuda.testing.compare import calls, recorded_compiled_autograd
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
 if not LIBRARY:
@@ -368,24 +368,13 @@ def test_elementwise_in_place_and_out_under_vmap() -> None:
         vmap(write, in_dims=(0, None))(x, out[0])
 
 
-class Calls(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[torch._ops.OpOverload] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.ops.append(func)
-        return func(*args, **(kwargs or {}))
-
-
 def test_unneeded_elementwise_gradients_are_not_computed() -> None:
     """Each gradient is a separate call, so one that is not requested is not computed."""
     x, gate = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
     for inputs, called in (((x,), {"x"}), ((gate,), {"gate"}), ((x, gate), {"x", "gate"})):
         out = second.gated(*(t if any(t is i for i in inputs) else t.detach() for t in (x, gate))).sum()
-        with Calls() as calls:
-            torch.autograd.grad(out, inputs)
-        assert {op._overloadname for op in calls.ops if op._opname == "_gated_backward"} == called
+        ops = [op for op, _ in calls(functools.partial(torch.autograd.grad, out, inputs))]
+        assert {op._overloadname for op in ops if op._opname == "_gated_backward"} == called
 
 
 def test_second_derivative_that_is_written_by_hand() -> None:

@@ -155,18 +155,23 @@ def calls_below_transforms(entry: OpEntry, f: Callable[[], Any]) -> int:
     mode does, but it also sees the op that replaces one of the kit in a graph instead of that op."""
     if entry.made_with_kit:
         return kernel_calls(entry.qualified_name, f)
-    with _Calls(entry.op) as calls:
+    return sum(op is entry.op for op, _ in calls(f))
+
+
+def calls(f: Callable[[], Any]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The operators that f calls, below transforms and autograd, each with its arguments that are not named."""
+    with _Calls() as mode:
         f()
-    return calls.count
+    return mode.calls
 
 
 class _Calls(TorchDispatchMode):
-    def __init__(self, op: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.op, self.count = op, 0
+        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is self.op
+        self.calls.append((func, args))
         return func(*args, **(kwargs or {}))
 
 
