@@ -83,7 +83,7 @@ TEST(Checker, SizesForOutputs) {
 }
 
 TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
-  for (const std::string_view pattern : {"[N, HW]", "[N, F - 1]", "[N, 2*F]", "[N, f]", "[N, B?]", "[?]"}) {
+  for (const std::string_view pattern : {"[N, HWC]", "[N, F - 1]", "[N, 2*F]", "[N, f]", "[N, B?]", "[?]"}) {
     EXPECT_THROW(kit::Pattern{pattern}, std::invalid_argument) << pattern;
   }
   for (const std::string_view pattern : {"[A, B, C, D, E, F, G]", "[A + B + C]"}) {

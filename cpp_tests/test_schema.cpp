@@ -117,7 +117,10 @@ TEST(Declaration, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(error("a::f(Tensor[N]) -> Tensor[N]"),
             "a schema has an argument without a type or without a name: Tensor[N]");
   EXPECT_EQ(error("a::f(Tensor x[n]) -> Tensor[N]"), "not a pattern of sizes: [n]");
-  EXPECT_EQ(error("a::f(Tensor x[N], float y[N]) -> Tensor[N]"), "only a tensor or a list of sizes has a pattern: [N]");
+  EXPECT_EQ(error("a::f(Tensor x[N], float y[N]) -> Tensor[N]"),
+            "only a tensor, a list of sizes or an integer has a pattern: [N]");
+  EXPECT_EQ(error("a::f(Tensor x[N, LC], int c[C]) -> Tensor[N]"),
+            "a pattern has letters whose sizes no other one says: [N, LC]");
   EXPECT_EQ(error("a::f(Tensor x[N] y) -> Tensor[N]"), "a schema has an argument that is not TYPE NAME:  y");
   EXPECT_EQ(error("a::f(Tensor x[N]) -> Tensor[M]"), "an output has a letter whose size no argument says: [M]");
   EXPECT_EQ(error("a::f(Tensor x[3N]) -> Tensor[N]"), "a pattern has letters whose sizes no other one says: [3N]");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <unordered_map>
 
 #include "simt.h"
 #ifdef __SANITIZE_ADDRESS__
@@ -74,6 +76,62 @@ void restore(const Snapshot& before) {
   size_t i = 0;
   for (const auto& [memory, bytes] : allocations())
     std::copy(before[i].begin(), before[i].end(), static_cast<char*>(memory)), ++i;
+}
+
+// What the running launch has summed with atomicAdd at an address. Sums in two orders differ by less than `count`
+// roundings of `magnitude`.
+struct AtomicSum {
+  size_t bytes = 0, count = 0;
+  double magnitude = 0;
+};
+
+std::unordered_map<const char*, AtomicSum>& atomic_sums() {
+  static std::unordered_map<const char*, AtomicSum> all;
+  return all;
+}
+
+template <class T>
+T add_atomically(T* to, T value) {
+  const T before = *to;
+  if (!is_repeating) {
+    AtomicSum& sum = atomic_sums()[reinterpret_cast<const char*>(to)];
+    if (sum.count++ == 0) sum.magnitude = std::abs(before);
+    sum.bytes = sizeof(T);
+    sum.magnitude += std::abs(value);
+  }
+  *to = before + value;
+  return before;
+}
+
+// Whether two values of a sum differ by rounding only. NaN is equal to NaN.
+template <class T>
+bool is_rounding(const AtomicSum& sum, const char* a, const char* b) {
+  T x, y;
+  std::memcpy(&x, a, sizeof(T));
+  std::memcpy(&y, b, sizeof(T));
+  const double bound = static_cast<double>(sum.count) * std::numeric_limits<T>::epsilon() * sum.magnitude;
+  return (std::isnan(x) && std::isnan(y)) || x == y || std::abs(static_cast<double>(x) - y) <= bound;
+}
+
+// The first byte in which the contents of an allocation differ by more than the rounding of sums; the size if there is
+// none.
+size_t first_difference(const char* memory, const std::vector<char>& a, const std::vector<char>& b) {
+  auto from = a.begin();
+  for (;;) {
+    from = std::mismatch(from, a.end(), b.begin() + (from - a.begin())).first;
+    const size_t at = from - a.begin();
+    if (from == a.end()) return at;
+    size_t end = at;
+    for (const size_t bytes : {sizeof(float), sizeof(double)}) {
+      const size_t begin = at / bytes * bytes;
+      const auto sum = atomic_sums().find(memory + begin);
+      if (sum == atomic_sums().end() || sum->second.bytes != bytes) continue;
+      const auto is_same = bytes == sizeof(float) ? is_rounding<float> : is_rounding<double>;
+      if (is_same(sum->second, a.data() + begin, b.data() + begin)) end = begin + bytes;
+    }
+    if (end == at) return at;
+    from = a.begin() + static_cast<std::ptrdiff_t>(end);
+  }
 }
 
 // Reuses stacks, because allocating a new one for each thread would take most of the time.
@@ -608,6 +666,7 @@ void run(const Launch& launch, const std::function<void()>& body) {
   }
   if (Grid::running) throw Error("a launch inside of a launch");
   is_repeating = false;
+  atomic_sums().clear();
   if (observer) {  // what it finds does not depend on the order
     observer->begin_launch();
     Grid(launch, body, 0).run();
@@ -628,13 +687,13 @@ void run(const Launch& launch, const std::function<void()>& body) {
       continue;
     }
     const Snapshot now = snapshot();
-    for (size_t i = 0; i < now.size(); ++i) {
-      const auto [a, b] = std::mismatch(now[i].begin(), now[i].end(), first[i].begin());
-      if (a == now[i].end()) continue;
+    auto allocation = allocations().begin();
+    for (size_t i = 0; i < now.size(); ++i, ++allocation) {
+      const size_t at = first_difference(static_cast<const char*>(allocation->first), now[i], first[i]);
+      if (at == now[i].size()) continue;
       throw Error("the result depends on the order in which threads run" +
                   std::string(launch.grid_stride ? ", or on the number of blocks" : "") + ": byte " +
-                  std::to_string(a - now[i].begin()) + " of an allocation of " + std::to_string(now[i].size()) +
-                  " bytes");
+                  std::to_string(at) + " of an allocation of " + std::to_string(now[i].size()) + " bytes");
     }
   }
 }
@@ -698,6 +757,20 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
   if (!end || static_cast<const char*>(address) + bytes > end) {
     refuse_access("which is not global memory, or extends past the end of an allocation");
   }
+}
+
+void fail(const char* where, const char* message) {
+  throw Error(grid().current().name() + ": " + where + ": " + message);
+}
+
+float atomic_add(float* to, float value) {
+  if (before_atomic) before_atomic(to, sizeof *to, __builtin_return_address(0));
+  return add_atomically(to, value);
+}
+
+double atomic_add(double* to, double value) {
+  if (before_atomic) before_atomic(to, sizeof *to, __builtin_return_address(0));
+  return add_atomically(to, value);
 }
 
 void* shared_memory(Line line) { return grid().shared(line); }

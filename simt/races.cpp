@@ -34,7 +34,7 @@ struct Past {
 struct Cell {
   bool written = false;
   Past write;
-  std::vector<Past> reads;  // since the write; at most one of each thread
+  std::vector<Past> reads, atomics;  // since the write; at most one of each thread
 };
 
 // Cells by address, in pages, because most accesses are near the last one.
@@ -125,7 +125,7 @@ class Detector final : public Observer {
     if (!race_.empty()) throw Error(race_);
   }
 
-  void access(const void* address, size_t bytes, bool is_write, const void* code) {
+  void access(const void* address, size_t bytes, AccessKind kind, const void* code) {
     if (launch_number() == 0 || !race_.empty()) return;
     const Memory memory = memory_of(address);
     if (memory == Memory::other) return;
@@ -138,15 +138,25 @@ class Detector final : public Observer {
                last = (reinterpret_cast<uintptr_t>(address) + bytes - 1) / 2;
     for (uintptr_t i = first; i <= last; ++i) {
       Cell& cell = cells[i];
-      if (cell.written && !is_before(cell.write, now, clock)) return report(cell.write, true, now, is_write, address);
-      if (!is_write) {
-        add_read(cell, now);
+      if (cell.written && !is_before(cell.write, now, clock)) {
+        return report(cell.write, AccessKind::write, now, kind, address);
+      }
+      const auto follows_all = [&](const std::vector<Past>& past, AccessKind past_kind) {
+        if (past_kind == kind) return true;
+        for (const Past& one : past) {
+          if (is_before(one, now, clock)) continue;
+          report(one, past_kind, now, kind, address);
+          return false;
+        }
+        return true;
+      };
+      if (!follows_all(cell.reads, AccessKind::read) || !follows_all(cell.atomics, AccessKind::atomic)) return;
+      if (kind != AccessKind::write) {
+        add(kind == AccessKind::read ? cell.reads : cell.atomics, now);
         continue;
       }
-      for (const Past& read : cell.reads) {
-        if (!is_before(read, now, clock)) return report(read, false, now, true, address);
-      }
       cell.reads.clear();
+      cell.atomics.clear();
       cell.write = now;
       cell.written = true;
     }
@@ -161,21 +171,21 @@ class Detector final : public Observer {
     return past.thread / 32 == now.thread / 32 && past.time < clock.lanes[past.thread % 32];
   }
 
-  static void add_read(Cell& cell, const Past& now) {
-    for (Past& read : cell.reads) {
-      if (read.block == now.block && read.thread == now.thread) {
-        read = now;
+  static void add(std::vector<Past>& past, const Past& now) {
+    for (Past& one : past) {
+      if (one.block == now.block && one.thread == now.thread) {
+        one = now;
         return;
       }
     }
-    cell.reads.push_back(now);
+    past.push_back(now);
   }
 
-  void report(const Past& past, bool was_write, const Past& now, bool is_write, const void* address) {
+  void report(const Past& past, AccessKind past_kind, const Past& now, AccessKind kind, const void* address) {
+    constexpr const char* names[] = {" reads in ", " writes in ", " calls atomicAdd in "};
     std::ostringstream os;
-    os << "a race at " << address << ": " << name_of(past) << (was_write ? " writes in " : " reads in ")
-       << line_of(past.code) << ", and " << name_of(now) << (is_write ? " writes in " : " reads in ")
-       << line_of(now.code) << ", and nothing orders them";
+    os << "a race at " << address << ": " << name_of(past) << names[static_cast<int>(past_kind)] << line_of(past.code)
+       << ", and " << name_of(now) << names[static_cast<int>(kind)] << line_of(now.code) << ", and nothing orders them";
     race_ = os.str();
   }
 
@@ -200,8 +210,8 @@ void check_races(bool on) { observer = on ? &detector : nullptr; }
 
 void preempt_threads(bool on) { preempts = on; }
 
-void check_access(const void* address, size_t bytes, bool is_write, const void* code) {
-  if (observer) detector.access(address, bytes, is_write, code);
+void check_access(const void* address, size_t bytes, AccessKind kind, const void* code) {
+  if (observer) detector.access(address, bytes, kind, code);
 }
 
 }  // namespace cppcuda::simt

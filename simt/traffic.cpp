@@ -65,19 +65,27 @@ void note_read(const void* address, size_t bytes) {
   for (uintptr_t i = begin / sector_bytes; i <= (begin + bytes - 1) / sector_bytes; ++i) sectors_read->insert(i);
 }
 
-void access(const void* address, size_t bytes, bool is_write, const void* code) {
+void access(const void* address, size_t bytes, AccessKind kind, const void* code) {
   preempt(address);
   count(address, bytes, code);
-  if (!is_write) note_read(address, bytes);
-  check_access(address, bytes, is_write, code);
+  if (kind == AccessKind::read) note_read(address, bytes);
+  check_access(address, bytes, kind, code);
 }
 
-size_t lines_of(const Access& access) {
-  std::set<uintptr_t> lines;
+[[maybe_unused]] const bool atomics_are_counted = [] {
+  before_atomic = [](const void* address, size_t bytes, const void* code) {
+    access(address, bytes, AccessKind::atomic, code);
+  };
+  return true;
+}();
+
+// The lines, or parts of them, that the lanes access together.
+size_t pieces_of(const Access& access, uintptr_t piece_bytes) {
+  std::set<uintptr_t> pieces;
   for (const auto& [lane, address] : access.lanes) {
-    for (uintptr_t i = address / 128; i <= (address + access.bytes - 1) / 128; ++i) lines.insert(i);
+    for (uintptr_t i = address / piece_bytes; i <= (address + access.bytes - 1) / piece_bytes; ++i) pieces.insert(i);
   }
-  return lines.size();
+  return pieces.size();
 }
 
 // A wavefront serves 128 bytes, so 8 lanes take part at once in 16-byte accesses and 16 lanes in 8-byte accesses.
@@ -107,7 +115,8 @@ Traffic traffic_of(const std::function<void()>& f) {
   Traffic result;
   for (const auto& [key, access] : accesses.by_warp) {
     if (access.memory == Memory::global) {
-      result.lines += static_cast<double>(lines_of(access));
+      result.lines += static_cast<double>(pieces_of(access, 128));
+      result.bytes += static_cast<double>(pieces_of(access, sector_bytes) * sector_bytes);
     } else {
       result.wavefronts += static_cast<double>(wavefronts_of(access));
     }
@@ -135,19 +144,24 @@ double bytes_read(const Launch& launch, const std::function<void()>& body) {
 
 // With -fsanitize=thread, the compiler calls these functions.
 extern "C" {
-#define TRAFFIC_ACCESS(kind, bytes, is_write) \
-  void __tsan_##kind##bytes(void* p) { cppcuda::simt::access(p, bytes, is_write, __builtin_return_address(0)); }
-#define TRAFFIC_ACCESSES(bytes)      \
-  TRAFFIC_ACCESS(read, bytes, false) \
-  TRAFFIC_ACCESS(write, bytes, true) \
-  TRAFFIC_ACCESS(unaligned_read, bytes, false) TRAFFIC_ACCESS(unaligned_write, bytes, true)
+using cppcuda::simt::AccessKind;
+#define TRAFFIC_ACCESS(name, bytes, kind) \
+  void __tsan_##name##bytes(void* p) { cppcuda::simt::access(p, bytes, AccessKind::kind, __builtin_return_address(0)); }
+#define TRAFFIC_ACCESSES(bytes)       \
+  TRAFFIC_ACCESS(read, bytes, read)   \
+  TRAFFIC_ACCESS(write, bytes, write) \
+  TRAFFIC_ACCESS(unaligned_read, bytes, read) TRAFFIC_ACCESS(unaligned_write, bytes, write)
 TRAFFIC_ACCESSES(1)
 TRAFFIC_ACCESSES(2)
 TRAFFIC_ACCESSES(4)
 TRAFFIC_ACCESSES(8)
 TRAFFIC_ACCESSES(16)
-void __tsan_read_range(void* p, size_t n) { cppcuda::simt::access(p, n, false, __builtin_return_address(0)); }
-void __tsan_write_range(void* p, size_t n) { cppcuda::simt::access(p, n, true, __builtin_return_address(0)); }
+void __tsan_read_range(void* p, size_t n) {
+  cppcuda::simt::access(p, n, AccessKind::read, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t n) {
+  cppcuda::simt::access(p, n, AccessKind::write, __builtin_return_address(0));
+}
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

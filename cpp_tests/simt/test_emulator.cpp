@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "cppcuda/kit/cuda/fail.h"
 #include "cppcuda/kit/cuda/global_memory.cuh"
 #include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "emulator.h"
@@ -484,6 +486,78 @@ TEST(Simt, LaunchesThatCudaRefuses) {
   EXPECT_EQ(error({.grid = {1, 65536}, .block = 1}), "a grid of (1, 65536, 1) blocks");
   EXPECT_EQ(error({.grid = 1, .block = 1, .shared_bytes = 49153}), "a block with more than 48 KiB of shared memory");
   EXPECT_EQ(error_of([] { __syncthreads(); }), "device code was called outside of a launch");
+}
+
+template <class T>
+__global__ void sum_kernel(T* sums, const T* values) {
+  atomicAdd(sums + threadIdx.x % 2, values[threadIdx.x]);
+}
+
+// Sums of numbers of different sizes, for which each order has a rounding of its own.
+template <class T>
+void expect_sums() {
+  Array<T> sums{T(1), T(2)}, values(256);
+  double expected[2] = {1, 2};
+  for (int i = 0; i < 256; ++i) {
+    values.get()[i] = static_cast<T>(std::exp(i % 17));
+    expected[i % 2] += static_cast<double>(values.get()[i]);
+  }
+  simt::launch(sum_kernel<T>, {.grid = 3, .block = 256}, sums.get(), values.get());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NEAR(sums.get()[i] / (3 * expected[i] - 2 * (i + 1)), 1, 1e3 * std::numeric_limits<T>::epsilon());
+  }
+}
+
+TEST(Simt, AtomicSumsMayDependOnTheOrderByTheirRounding) {
+  expect_sums<float>();
+  expect_sums<double>();
+}
+
+TEST(Simt, AtomicSumsOfNaNAndInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  Array<float> sums{0, 0}, values{infinity, 1, -infinity, 1};
+  simt::launch(sum_kernel<float>, {.grid = 1, .block = 4}, sums.get(), values.get());
+  EXPECT_TRUE(std::isnan(sums.get()[0]));
+  EXPECT_EQ(sums.get()[1], 2);
+}
+
+// Adds while the sum is small. What the last thread adds depends on the order.
+__global__ void add_until_kernel(float* sum) { atomicAdd(sum, *sum < 1000 ? static_cast<float>(threadIdx.x) : 0); }
+
+__global__ void number_kernel(float* count, float* numbers) { numbers[threadIdx.x] = atomicAdd(count, 1.0F); }
+
+TEST(Simt, OtherDependencesOfAtomicSumsAreFound) {
+  Array<float> sum{0};
+  EXPECT_CONTAINS(error_of([&] { simt::launch(add_until_kernel, {.grid = 1, .block = 256}, sum.get()); }),
+                  "the result depends on the order in which threads run");
+  Array<float> count{0}, numbers(64);
+  EXPECT_CONTAINS(error_of([&] { simt::launch(number_kernel, {.grid = 1, .block = 64}, count.get(), numbers.get()); }),
+                  "the result depends on the order in which threads run");
+}
+
+// The bytes beside a sum must be the same in each order.
+__global__ void sum_and_write_kernel(float* sum, int* last) {
+  atomicAdd(sum, 0.1F);
+  *last = static_cast<int>(threadIdx.x);
+}
+
+TEST(Simt, RoundingExcusesOnlyTheSums) {
+  Array<float> values{0, 0};
+  EXPECT_CONTAINS(error_of([&] {
+                    simt::launch(sum_and_write_kernel, {.grid = 1, .block = 64}, values.get(),
+                                 reinterpret_cast<int*>(values.get() + 1));
+                  }),
+                  "byte 4 of an allocation of 8 bytes");
+}
+
+__global__ void fail_kernel(const int* index) {
+  if (index[threadIdx.x] < 0) cppcuda::kit::fail_on_device("my_op", "indices must be in [0, V)");
+}
+
+TEST(Simt, FailureOnTheDevice) {
+  Array<int> index{1, 2, -3, 4};
+  EXPECT_EQ(error_of([&] { simt::launch(fail_kernel, {.grid = 1, .block = 4}, index.get()); }),
+            "thread (2, 0, 0) of block (0, 0, 0): my_op: indices must be in [0, V)");
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include "cuda/cuda_testing.h"
 #include "elementwise/family.h"
 #include "emulator.h"
+#include "ops/grid_sample3d/op.h"
 #include "ops/trilinear/op.h"
+#include "ops/trilinear_indexed/op.h"
 #include "ops/upsample_bilinear2d/op.h"
 
 namespace {
@@ -66,6 +68,39 @@ TEST(DeviceMemory, Upsample) {
     const std::optional<double> none;
     EXPECT_EQ(allocated([&] { Backward::call(x, size, "half_pixel", none, none); }), 1u);
   }
+}
+
+TEST(DeviceMemory, TrilinearIndexed) {
+  using cppcuda::ops::trilinear_indexed::Backward;
+  const Tensor corners = on_cuda(at::randint(-1, 6, {5, 8}, at::kLong));
+  for (const Layout layout : layouts) {
+    auto make = [&](at::IntArrayRef sizes) { return on_cuda(in_layout(at::randn(sizes), layout)); };
+    const Tensor table = make({6, 4}), points = make({5, 3}), grad = make({5, 4});
+    auto backward = [&](bool need_table, bool need_points) {
+      return allocated([&] {
+        Backward::call(grad, need_points ? std::optional(table) : std::nullopt, corners, points,
+                       std::vector<c10::SymInt>{6}, c10::List<bool>({need_table, need_points}));
+      });
+    };
+    EXPECT_EQ(allocated([&] { cppcuda::trilinear_indexed(table, corners, points); }), 1u)
+        << ::testing::PrintToString(layout);
+    EXPECT_EQ(allocated([&] { cppcuda::trilinear_indexed_with_grad(table, corners, points); }), 2u);
+    EXPECT_EQ(backward(true, true), 2u);
+    EXPECT_EQ(backward(true, false), 1u);
+    EXPECT_EQ(backward(false, true), 1u);
+  }
+}
+
+TEST(DeviceMemory, GridSample3d) {
+  using cppcuda::ops::grid_sample3d::Backward;
+  const Tensor points = on_cuda(at::rand({5, 3})), grad = on_cuda(at::rand({5, 4}));
+  const Tensor input = on_cuda(at::rand({2, 3, 2, 4}));
+  EXPECT_EQ(allocated([&] { cppcuda::grid_sample3d(input, points); }), 1u);
+  EXPECT_EQ(allocated([&] {
+              Backward::call(grad, input, points, std::vector<c10::SymInt>{2, 3, 2}, "zeros", false,
+                             c10::List<bool>({true, true}));
+            }),
+            2u);
 }
 
 }  // namespace

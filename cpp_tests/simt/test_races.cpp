@@ -97,6 +97,28 @@ __global__ void chain_kernel(int* out) {
   out[0] = sum;
 }
 
+template <Order O>
+__global__ void sum_and_read_kernel(float* out) {
+  atomicAdd(out, 1.0F);
+  order<O>();
+  if (threadIdx.x == 5 && *out < 0) out[1] = 1;
+}
+
+// The first thread clears the sum of all.
+template <Order O>
+__global__ void clear_and_sum_kernel(float* out) {
+  if (threadIdx.x == 0) *out = 0;
+  order<O>();
+  atomicAdd(out, 1.0F);
+}
+
+template <Order O>
+__global__ void read_and_sum_kernel(float* out) {
+  const float before = *out;
+  order<O>();
+  atomicAdd(out, before);
+}
+
 // The message of the race, or an empty one.
 template <class T, class... Params>
 std::string race_of(void (*kernel)(T*, Params...), unsigned blocks, unsigned threads, Params... params) {
@@ -156,6 +178,19 @@ TEST(Races, OfBlocks) {
 TEST(Races, NeighboursAreNone) {
   EXPECT_EQ(race_of(exchange_kernel<Order::nothing, uint16_t>, 1, 64, 0u), "");
   EXPECT_PRED1(is_race, race_of(exchange_kernel<Order::nothing, uint16_t>, 1, 64, 1u));
+}
+
+TEST(Races, OfAtomicSumsWithOtherAccesses) {
+  EXPECT_PRED1(is_race, race_of(sum_and_read_kernel<Order::nothing>, 1, 64));
+  EXPECT_PRED1(is_race, race_of(sum_and_read_kernel<Order::warp>, 1, 64));
+  EXPECT_EQ(race_of(sum_and_read_kernel<Order::block>, 1, 64), "");
+  EXPECT_PRED1(is_race, race_of(clear_and_sum_kernel<Order::shuffle>, 1, 32));
+  EXPECT_EQ(race_of(clear_and_sum_kernel<Order::warp>, 1, 32), "");
+  EXPECT_PRED1(is_race, race_of(read_and_sum_kernel<Order::nothing>, 1, 32));
+  EXPECT_EQ(race_of(read_and_sum_kernel<Order::block>, 1, 64), "");
+  EXPECT_PRED1(is_race, race_of(read_and_sum_kernel<Order::block>, 2, 64));
+  EXPECT_NE(race_of(clear_and_sum_kernel<Order::nothing>, 1, 32).find(" calls atomicAdd in simt.h:"),
+            std::string::npos);
 }
 
 TEST(Races, AreNamed) {

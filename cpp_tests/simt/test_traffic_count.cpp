@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "cppcuda/kit/cuda/shared_memory.cuh"
 #include "emulator.h"
 #include "traffic.h"
@@ -55,6 +58,28 @@ TEST(TrafficCount, OfSteps) {
   EXPECT_EQ(traffic_of<uint4>(2).wavefronts, 16);
   EXPECT_EQ(traffic_of<uint4>(3).wavefronts, 8);
   EXPECT_EQ(traffic_of<uint16_t>(1).wavefronts, 2);
+}
+
+TEST(TrafficCount, OfSectors) {
+  EXPECT_EQ(traffic_of<float>(1).bytes, 128 + 128);
+  EXPECT_EQ(traffic_of<float>(4).bytes, 512 + 128);
+  EXPECT_EQ(traffic_of<float>(8).bytes, 1024 + 128);
+  EXPECT_EQ(traffic_of<float>(33).bytes, 1024 + 128);
+  EXPECT_EQ(traffic_of<uint16_t>(1).bytes, 64 + 64);
+}
+
+__global__ void add_kernel(float* to, int step) { atomicAdd(to + threadIdx.x * step, 1.0F); }
+
+TEST(TrafficCount, OfAtomicSums) {
+  auto* to = static_cast<float*>(simt::allocate(4096));
+  std::fill_n(to, 1024, 0.0F);
+  for (const auto& [step, lines, bytes] : {std::tuple{0, 1, 32}, {1, 1, 128}, {8, 8, 1024}, {32, 32, 1024}}) {
+    const auto traffic = simt::traffic_of(
+        [&, step = step] { simt::launch(add_kernel, {.grid = dim3(1), .block = dim3(32)}, to, step); });
+    EXPECT_EQ(traffic.lines, lines) << step;
+    EXPECT_EQ(traffic.bytes, bytes) << step;
+  }
+  simt::release(to);
 }
 
 // Block b reads `count` values from number step * b on.

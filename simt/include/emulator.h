@@ -3,8 +3,8 @@
 // Runs kernels on the CPU, grid by grid and block by block. Each CUDA thread is a fiber (Boost.Context). Mistakes of a
 // kernel are errors that name the thread, and not hangs: lanes that diverge around a collective, a barrier that not all
 // threads reach, a misaligned access. Threads resume in a random order, drawn from a fixed seed. Every launch is
-// repeated in other orders from the same memory, and it is an error if the results do not have the same bits.
-// AddressSanitizer and UBSan find other invalid accesses.
+// repeated in other orders from the same memory, and it is an error if the results do not have the same bits, except
+// for the rounding of what atomicAdd sums. AddressSanitizer and UBSan find other invalid accesses.
 
 #include <cstdint>
 #include <cstring>
@@ -73,6 +73,15 @@ void sync_grid(Line line);
 unsigned ballot(unsigned mask, bool predicate, Line line);
 // Checks an access by an instruction for global memory only: it must be aligned and within an allocation.
 void check_global(const char* what, const void* address, size_t bytes, Line line);
+
+// Stops the kernel with an error, as a failed assertion on a GPU.
+[[noreturn]] void fail(const char* where, const char* message);
+
+// atomicAdd. No other thread runs meanwhile.
+float atomic_add(float* to, float value);
+double atomic_add(double* to, double value);
+// What traffic.cpp does before each of them; `code` is the place of the call. Null if accesses are not counted.
+inline void (*before_atomic)(const void* address, size_t bytes, const void* code) = nullptr;
 
 // The block's dynamic shared memory, or the slice of it that belongs to the thread's warp: an allocation of its own. A
 // block has one or the other, and all slices have the same size.

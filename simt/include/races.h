@@ -2,8 +2,9 @@
 
 // Finds data races: two accesses to the same memory by different threads, one of them a write, that neither a
 // __syncthreads nor a __syncwarp orders, nor a grid barrier for different blocks. A shuffle or a vote orders nothing,
-// as on hardware. What is reported does not depend on the order in which the emulator runs the threads. The kernels are
-// compiled as for traffic.h, and their accesses are to 2 bytes or more.
+// as on hardware. Two calls of atomicAdd are no race, but they order nothing either. What is reported does not depend
+// on the order in which the emulator runs the threads. The kernels are compiled as for traffic.h, and their accesses
+// are to 2 bytes or more.
 
 #include <cstddef>
 
@@ -18,7 +19,9 @@ void check_races(bool on);
 // waits, so that threads interleave between barriers.
 void preempt_threads(bool on);
 
+enum class AccessKind { read, write, atomic };
+
 // What traffic.cpp calls for each access of device code.
-void check_access(const void* address, size_t bytes, bool is_write, const void* code);
+void check_access(const void* address, size_t bytes, AccessKind kind, const void* code);
 
 }  // namespace cppcuda::simt

@@ -51,6 +51,12 @@ inline int __all_sync(unsigned mask, int predicate, SimtLine line = SimtLine::cu
   return cppcuda::simt::ballot(mask, predicate != 0, line) == mask;
 }
 
+// Inlined, so that the place in the kernel is known.
+[[gnu::always_inline]] inline float atomicAdd(float* to, float value) { return cppcuda::simt::atomic_add(to, value); }
+[[gnu::always_inline]] inline double atomicAdd(double* to, double value) {
+  return cppcuda::simt::atomic_add(to, value);
+}
+
 // CUDA has shuffles for these types only; a template would accept types that nvcc rejects.
 #define SIMT_SHUFFLES(T)                                                                                             \
   inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, SimtLine line = SimtLine::current()) {      \

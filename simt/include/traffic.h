@@ -12,6 +12,7 @@ struct Launch;
 
 struct Traffic {
   double lines = 0;       // 128-byte lines of global memory, summed over the loads and stores of warps
+  double bytes = 0;       // of global memory: the same for 32-byte sectors, the parts of lines that are transferred
   double wavefronts = 0;  // of shared memory: one per word that the busiest bank must deliver
 };
 

@@ -122,7 +122,9 @@ c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
   c10::SymDimVector result;
   for (size_t i = missing_dims(pattern); i < pattern.rank(); ++i) {
     for (const auto& term : pattern[i]) {
-      TORCH_INTERNAL_ASSERT(!term.letter || find(term.letter), "no size is known of ", term.letter);
+      for (const char letter : {term.letter, term.other}) {
+        TORCH_INTERNAL_ASSERT(!letter || find(letter), "no size is known of ", letter);
+      }
     }
     result.push_back(value(pattern[i]));
   }
@@ -134,11 +136,15 @@ size_t Checker::missing_dims(const Pattern& pattern) const {
 }
 
 c10::SymInt Checker::value(Pattern::Sum sum) const {
-  const auto value_of = [&](const Pattern::Term& term) -> c10::SymInt {
-    if (!term.letter) return term.factor;
-    const Dim* dim = find(term.letter);
-    if (!dim) return 0;
-    return term.factor == 1 ? dim->size : term.factor * dim->size;
+  const auto value_of = [&](const Pattern::Term& term) {
+    c10::SymInt product = term.factor;
+    for (const char letter : {term.letter, term.other}) {
+      if (!letter) continue;
+      const Dim* dim = find(letter);
+      if (!dim) return c10::SymInt(0);
+      product = product == 1 ? dim->size : product * dim->size;
+    }
+    return product;
   };
   c10::SymInt result = value_of(sum[0]);
   for (const auto& term : sum.subspan(1)) result += value_of(term);
@@ -147,7 +153,7 @@ c10::SymInt Checker::value(Pattern::Sum sum) const {
 
 const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
   const auto term =
-      std::find_if(sum.begin(), sum.end(), [&](const auto& t) { return t.factor == 1 && t.letter && !find(t.letter); });
+      std::find_if(sum.begin(), sum.end(), [&](const auto& t) { return t.is_letter() && !find(t.letter); });
   return term == sum.end() ? nullptr : &*term;
 }
 
@@ -156,9 +162,11 @@ std::string Checker::spell_letters(Pattern::Sum sum) const {
   std::ostringstream out;
   const char* before = " with ";
   for (const auto& t : sum) {
-    if (const Dim* dim = t.letter ? find(t.letter) : nullptr) {
-      out << before << t.letter << " = " << dim->size;
-      before = ", ";
+    for (const char letter : {t.letter, t.other}) {
+      if (const Dim* dim = letter ? find(letter) : nullptr) {
+        out << before << letter << " = " << dim->size;
+        before = ", ";
+      }
     }
   }
   return out.str();

@@ -13,7 +13,7 @@ std::string built_without_cuda() {
 
 }  // namespace
 
-void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, unsigned indices) {
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(*stack, arguments.size());
   const char* name = op_name(op.schema());
@@ -22,7 +22,8 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!values[i].isTensor()) continue;
     const Tensor& t = values[i].toTensor();
-    check.floating(arguments[i].name().c_str(), t);
+    const char* const argument = arguments[i].name().c_str();
+    (indices >> i & 1) != 0 ? check.indices(argument, t) : check.floating(argument, t);
     TORCH_CHECK(t.is_cpu() || (has_cuda && t.is_cuda()), name, ": ", arguments[i].name(), " must be on cpu",
                 has_cuda ? " or cuda" : "", ", got ", t.device(), t.is_cuda() ? built_without_cuda() : "");
   }

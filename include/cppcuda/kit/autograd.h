@@ -118,6 +118,23 @@ auto autograd_through() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<TheOp, With, Shape>::run)));
 }
 
+// For an operator whose outputs are piecewise constant: their derivatives are zeros.
+template <class TheOp, class Type = typename TheOp::Type>
+struct WithoutGradient;
+
+template <class TheOp, class R, class... Args>
+struct WithoutGradient<TheOp, R(Args...)> {
+  static R run(c10::DispatchKeySet keys, Args... args) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
+  }
+};
+
+template <class TheOp>
+auto without_gradient() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((WithoutGradient<TheOp>::run)));
+}
+
 // m.impl(Op::name, kit::autograd<Formula>()) in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class Formula>
 auto autograd() {

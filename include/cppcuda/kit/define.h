@@ -31,7 +31,21 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
 };
 
 // Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
-void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// `indices` has a bit for each argument that is a tensor of indices.
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, unsigned indices);
+
+template <class TheOp>
+void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  constexpr unsigned indices = [] {
+    unsigned result = 0;
+    if constexpr (requires { TheOp::declaration; }) {
+      const auto& arguments = TheOp::declaration.arguments;
+      for (size_t i = 0; i < arguments.size(); ++i) result |= unsigned{arguments[i].is_index} << i;
+    }
+    return result;
+  }();
+  refuse_backend(op, stack, indices);
+}
 
 // Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
 template <class TheOp>
@@ -60,7 +74,7 @@ void define(torch::Library& library, const char* schema,
   define_schema<TheOp>(library, schema, tags);
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
 // Defines TheOp from its declaration, with its batching rule. Shape is hand-written if the declaration has no output

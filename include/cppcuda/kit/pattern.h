@@ -15,16 +15,18 @@ constexpr void require(bool condition, const char* message, std::string_view tex
 }
 
 // A pattern of sizes, such as "[B?, N, 8, F]". A number is a fixed size. A letter matches any size, but the same size
-// in all patterns of a call. A first dim with "?" may be missing. "3S" and "S + I" are computed from letters that
-// earlier patterns bound; a sum may contain one new letter without a factor, which is bound to the remainder.
+// in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product) and "S + I" are computed from
+// letters that earlier patterns bound; a sum may contain one new letter without a factor, which is bound to the
+// remainder.
 //
 // Literals are parsed at compile time; an invalid pattern does not compile.
 class Pattern {
  public:
-  // A number, a letter, or a product of both.
+  // A product of a number and up to two letters.
   struct Term {
     int64_t factor = 1;
-    char letter = 0;
+    char letter = 0, other = 0;
+    constexpr bool is_letter() const { return letter != 0 && other == 0 && factor == 1; }
   };
   using Sum = std::span<const Term>;
 
@@ -44,8 +46,8 @@ class Pattern {
       const char c = text[i];
       if (c >= 'A' && c <= 'Z') {
         Term& t = term();
-        accept(t.letter == 0);
-        t.letter = c;
+        accept(t.other == 0);
+        (t.letter == 0 ? t.letter : t.other) = c;
       } else if (is_digit(c)) {
         int64_t number = c - '0';
         while (i + 1 < text.size() && is_digit(text[i + 1])) number = 10 * number + (text[++i] - '0');
@@ -73,7 +75,7 @@ class Pattern {
   // The letter that a dim is, 0 if it is a number, a product or a sum.
   constexpr char letter(size_t dim) const {
     const Term& term = dims_[dim].sum[0];
-    return dims_[dim].terms == 1 && term.factor == 1 ? term.letter : 0;
+    return dims_[dim].terms == 1 && term.is_letter() ? term.letter : 0;
   }
 
   // Whether the first dim may be missing.

@@ -8,7 +8,7 @@
 // like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
 // torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
 // "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
-// of indices is "Tensor corners[N, 8] int64". "SymInt[2] size[H, W]" gives the sizes of letters.
+// of indices is "Tensor corners[N, 8] int64". "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
 //
 // Declarations are parsed at compile time. An invalid one does not compile, and the error contains the message of
 // `require`. This header includes nothing of torch.
@@ -80,7 +80,7 @@ struct Declaration {
   size_t keyword_only = max_arguments;       // the arguments from this one on
   size_t first = 0;                          // the first tensor that is not optional and has no indices
   FixedList<size_t, max_arguments> by_need;  // the tensors, required ones before optional ones
-  // Tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
+  // Integers, tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
   FixedList<size_t, max_arguments> by_shape;
 
   constexpr size_t find_argument(std::string_view wanted) const {
@@ -173,8 +173,8 @@ constexpr void parse_name(std::string_view text, std::string_view indices, Decla
   result.name = text.substr(0, end);
   text.remove_prefix(end);
   if (text.starts_with('[')) {
-    require(is_tensor(result.kind) || result.kind == Kind::sizes, "only a tensor or a list of sizes has a pattern",
-            text);
+    require(is_tensor(result.kind) || result.kind == Kind::sizes || result.kind == Kind::integer,
+            "only a tensor, a list of sizes or an integer has a pattern", text);
     const auto close = find(text, "]") + 1;
     result.pattern = Pattern(text.substr(0, close));
     text.remove_prefix(close);
@@ -276,7 +276,8 @@ constexpr void resolve_likes(Declaration& d) {
 
 struct Letters {
   unsigned known = 0;
-  constexpr bool has(const Pattern::Term& t) const { return t.letter == 0 || (known >> (t.letter - 'A') & 1) != 0; }
+  constexpr bool has(char letter) const { return letter == 0 || (known >> (letter - 'A') & 1) != 0; }
+  constexpr bool has(const Pattern::Term& t) const { return has(t.letter) && has(t.other); }
 
   // Whether Checker::shape can match the pattern: each sum has at most one new letter, without a factor.
   constexpr bool solve(const Pattern& pattern) {
@@ -285,7 +286,7 @@ struct Letters {
       int unknown = 0;
       for (const auto& t : pattern[i]) {
         if (next.has(t)) continue;
-        if (t.factor != 1 || ++unknown > 1) return false;
+        if (!t.is_letter() || ++unknown > 1) return false;
         next.known |= 1U << (t.letter - 'A');
       }
     }
@@ -296,7 +297,7 @@ struct Letters {
 
 constexpr void order_checks(Declaration& d) {
   Letters letters;
-  for (const Kind kind : {Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
+  for (const Kind kind : {Kind::integer, Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
     FixedList<size_t, max_arguments> left;
     for (size_t i = 0; i < d.arguments.size(); ++i) {
       if (d.arguments[i].kind != kind) continue;

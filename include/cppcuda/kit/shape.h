@@ -45,7 +45,9 @@ class Shape<TheOp, R(Args...)> {
     });
     for_each<declaration.by_shape.size()>([&]<size_t N>() {
       constexpr size_t i = declaration.by_shape[N];
-      if constexpr (argument<i>.kind == Kind::sizes) {
+      if constexpr (argument<i>.kind == Kind::integer) {
+        check.shape(argument<i>.name, c10::SymInt(std::get<i>(all)), argument<i>.pattern);
+      } else if constexpr (argument<i>.kind == Kind::sizes) {
         check.shape(argument<i>.name, std::get<i>(all), argument<i>.pattern);
       } else if (const Tensor* t = get(std::get<i>(all))) {
         check.shape(argument<i>.name, *t, argument<i>.pattern);

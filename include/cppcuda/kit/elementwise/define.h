@@ -141,7 +141,7 @@ void define_out_variant(torch::Library& library, const std::string& schema) {
   impl(DispatchKey::Negative, TORCH_FN(Kernels::negative));
   impl(DispatchKey::Functionalize, TORCH_FN(Kernels::functionalize));
   library.impl(TheOp::name, torch::dispatch(DispatchKey::CompositeExplicitAutograd,
-                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend>()));
+                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
 // "swish(Tensor x, float beta)" without "second::".
