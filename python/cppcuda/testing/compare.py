@@ -133,8 +133,8 @@ def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, .
 
 
 def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
-    """For each tensor, the dims in which two sizes of a sample differ."""
-    pairs = zip(a.tensors, b.tensors, strict=True)
+    """For each input, the dims in which two sizes of a sample differ."""
+    pairs = zip(a.inputs, b.inputs, strict=True)
     return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in pairs]
 
 

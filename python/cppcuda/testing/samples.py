@@ -5,6 +5,7 @@ A module that calls ``register`` for its operators is what ``pytest --pyargs cpp
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,13 +31,18 @@ TOLERANCE: Mapping[torch.dtype, dict[str, float]] = {
 # ---------------------------------------------------------------- layouts
 
 
+def never_read(t: Tensor) -> float | int:
+    """What surrounds the elements of a tensor in memory: a NaN, or an index that no table has."""
+    return torch.nan if is_variable(t) else torch.iinfo(t.dtype).min
+
+
 def _transposed(t: Tensor) -> Tensor:
     return t.transpose(0, -1).contiguous().transpose(0, -1)
 
 
 def _sliced(t: Tensor) -> Tensor:
     """Every second element along every dim of a larger tensor."""
-    big = t.new_full([2 * s + 1 for s in t.shape], torch.nan)
+    big = t.new_full([2 * s + 1 for s in t.shape], never_read(t))
     view = big[tuple(slice(1, 2 * s + 1, 2) for s in t.shape)]
     return view.copy_(t)
 
@@ -52,7 +58,7 @@ def _expanded_last(t: Tensor) -> Tensor:
 
 def _offset(t: Tensor) -> Tensor:
     """Dense, but one element past the start of its storage: no 16-byte access is aligned."""
-    big = t.new_full([t.numel() + 1], torch.nan)
+    big = t.new_full([t.numel() + 1], never_read(t))
     return big[1:].view(t.shape).copy_(t)
 
 
@@ -98,9 +104,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of one call. Transforms see the tensors only; `bind` puts the rest back in place.
+    """Arguments of one call. Transforms see `tensors`, the floating-point ones; `bind` puts the rest back in place.
 
-    A tensor that is not floating point, such as one of indices, is an attribute: it has no gradient and no batch.
+    Another tensor, such as one of indices, has no gradient. Tests in which sizes change pass it too (`inputs`).
     """
 
     name: str
@@ -111,15 +117,27 @@ class Sample:
         return tuple(a for a in self.args if is_variable(a))
 
     @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """All tensors, also those of indices."""
+        return tuple(a for a in self.args if isinstance(a, Tensor))
+
+    @property
     def attributes(self) -> tuple[Any, ...]:
-        return tuple(a for a in self.args if not is_variable(a))
+        return tuple(a for a in self.args if not isinstance(a, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Sample:
         it = iter(tensors)
         return Sample(self.name, tuple(next(it) if is_variable(a) else a for a in self.args))
 
+    def with_inputs(self, inputs: tuple[Tensor, ...]) -> Sample:
+        it = iter(inputs)
+        return Sample(self.name, tuple(next(it) if isinstance(a, Tensor) else a for a in self.args))
+
     def map(self, f: Callable[[Tensor], Tensor]) -> Sample:
         return self.with_tensors(tuple(map(f, self.tensors)))
+
+    def map_inputs(self, f: Callable[[Tensor], Tensor]) -> Sample:
+        return self.with_inputs(tuple(map(f, self.inputs)))
 
     def double(self) -> Sample:
         return self.map(lambda t: t.detach().double())
@@ -128,8 +146,8 @@ class Sample:
         return self.map(lambda t: t.detach().requires_grad_())
 
     def to(self, device: str) -> Sample:
-        """All tensors on another device, also those that are attributes."""
-        return Sample(self.name, tuple(a.to(device) if isinstance(a, Tensor) else a for a in self.args))
+        """All tensors on another device, also those of indices."""
+        return self.map_inputs(lambda t: t.to(device))
 
     def bind(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
         """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes, and
@@ -139,6 +157,18 @@ class Sample:
             return tuple(t for t in computed(op(*self.with_tensors(tensors).args)) if is_variable(t))
 
         return function
+
+    def bind_inputs(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
+        """The same as a function of all tensors, so that those of indices may have other sizes too."""
+
+        def function(*inputs: Tensor) -> tuple[Tensor, ...]:
+            return tuple(t for t in computed(op(*self.with_inputs(inputs).args)) if is_variable(t))
+
+        return function
+
+    def bind_module(self, module: Callable[..., Any]) -> Callable[..., Any]:
+        """A module that was made from the attributes, as a function of the tensors alone."""
+        return lambda *tensors: module(*self.with_tensors(tensors).inputs)
 
 
 def is_variable(argument: Any) -> bool:
@@ -216,7 +246,8 @@ class OpEntry:
     output_like: tuple[str, ...] = ()
     differentiable: bool = True  # False: no gradient is expected, and none is checked
     compiled: bool = True  # False: properties that compile are not checked, because another entry's calls reach the op
-    # The kind of op for transforms: "elementwise", "row", "linear map", "matrix product"; backward ops need none
+    # The kind of op for transforms, such as "elementwise", "row", "indexed row", "linear map", "matrix product";
+    # backward ops need none
     mechanism: str = ""
     backward: OpEntry | None = None
     oracles: tuple[Callable[..., Any], ...] = ()  # further references for values; None: not applicable
@@ -237,6 +268,9 @@ class OpEntry:
     # Whether the op uses matrix products of ATen: their results are rounded to the narrowest dtype, and their bits
     # depend on sizes, strides and the number of threads
     products: bool = False
+    # Whether outputs and gradients on CUDA have the same bits on every run. If not, they must have them under
+    # torch.use_deterministic_algorithms
+    deterministic_on_cuda: bool = True
     # Bytes that a call allocates and frees again, as a multiple of the bytes of its outputs
     temporaries: float = 0
     # The argument that the dtypes and devices of the others are compared with; if empty, the first one
@@ -316,8 +350,8 @@ class OpEntry:
 
     @property
     def with_rows(self) -> tuple[bool, ...]:
-        """Which tensor arguments have the rows of `sized` as their first dim."""
-        few, more = self.of_size(2).tensors, self.of_size(3).tensors
+        """Which of the inputs have the rows of `sized` as their first dim."""
+        few, more = self.of_size(2).inputs, self.of_size(3).inputs
         return tuple(a.shape[0] != b.shape[0] for a, b in zip(few, more, strict=True))
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
@@ -329,6 +363,17 @@ class OpEntry:
             used = [d for d in range(t.dim()) if t.shape[d] > 1 and t.numel()]
             actual = [t.stride(d) for d in used]
             assert actual == [strides[d] for d in used], f"{sample.name}: strides {t.stride()}, expected {strides}"
+
+    @contextlib.contextmanager
+    def same_bits(self, device: str) -> Iterator[None]:
+        """Enables torch's deterministic algorithms if only then results have the same bits on every run."""
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        if not self.deterministic_on_cuda and torch.device(device).type == "cuda":
+            torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
     def names(self, *tags: str) -> list[str]:
         return [s.name for s in self.specs if s.tag in tags]
@@ -348,8 +393,8 @@ def register(entry: OpEntry) -> None:
 
 
 def forward_ops() -> list[OpEntry]:
-    """The operators that have a backward operator."""
-    return [e for e in OPS if e.backward]
+    """The operators that are not internal, such as backward operators are."""
+    return [e for e in OPS if not e.is_internal]
 
 
 # ---------------------------------------------------------------- helpers for entries

@@ -22,14 +22,14 @@ from cppcuda.testing.registry import (
     each,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample
+from cppcuda.testing.samples import OpEntry, Sample, is_variable
 
 BATCHES = (11, 7, 12, 65)  # the first is not a size that an op may specialize on
 
 
 def batches(entry: OpEntry) -> tuple[int, ...]:
     """Numbers of rows. Sizes that are equal in the first call become one symbol, so the first is no other size."""
-    others = {size for t in entry.of_size(2).tensors for size in t.shape}
+    others = {size for t in entry.of_size(2).inputs for size in t.shape}
     return (next(n for n in (11, 17, 23, 29, 31, 37, 41) if n not in others), *BATCHES[1:])
 
 
@@ -38,8 +38,9 @@ def compile_once(f: Callable[..., Any], backend: Any = "aot_eager") -> Callable[
 
 
 def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> list[Tensor]:
+    """Of a function of a sample's inputs."""
     sample = sample.requires_grad()
-    out = f(*sample.tensors)
+    out = f(*sample.inputs)
     gradients = torch.autograd.grad(scalar(out), sample.tensors, allow_unused=True, materialize_grads=True)
     return [*out, *gradients]
 
@@ -49,10 +50,15 @@ def both(entry: OpEntry, sample: Sample) -> tuple[Callable[..., Any], Callable[.
     return sample.bind(entry.op), sample.bind(entry.reference)
 
 
+def both_of_inputs(entry: OpEntry, sample: Sample) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The operator and the reference, as functions of a sample's inputs."""
+    return sample.bind_inputs(entry.op), sample.bind_inputs(entry.reference)
+
+
 @checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True)
 def compiled(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
-    f, plain = both(entry, sample)
+    f, plain = both_of_inputs(entry, sample)
     assert_close(outputs_and_gradients(compile_once(f), sample), outputs_and_gradients(plain, sample), name)
 
 
@@ -69,7 +75,8 @@ def inductor(entry: OpEntry) -> None:
     sample = entry.of_size(9, torch.float32)
 
     def around(op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-        return lambda *t: tuple(o.sin() for o in sample.bind(op)(*(2 * x for x in t)))
+        f = sample.bind_inputs(op)
+        return lambda *t: tuple(o.sin() for o in f(*(2 * x if is_variable(x) else x for x in t)))
 
     compiled = compile_once(around(entry.op), "inductor")
     for rows in (9, 33):
@@ -82,7 +89,7 @@ def inductor(entry: OpEntry) -> None:
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
 def one_graph_for_all_sizes(entry: OpEntry) -> None:
     counter = CompileCounterWithBackend("aot_eager")
-    f, plain = both(entry, entry.of_size(2))
+    f, plain = both_of_inputs(entry, entry.of_size(2))
     compiled = compile_once(f, counter)
     with torch._dynamo.config.patch(specialize_float=True):  # a float argument would be a separate graph
         for rows in batches(entry):
@@ -91,18 +98,21 @@ def one_graph_for_all_sizes(entry: OpEntry) -> None:
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for {len(BATCHES)} sizes"
 
 
+def shifted_copies(count: int, t: Tensor) -> Tensor:
+    """A batch of tensors with other values, or of the same indices."""
+    return torch.stack([t + i / 8 if is_variable(t) else t for i in range(count)])
+
+
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
 def one_graph_for_all_sizes_of_vmap(entry: OpEntry) -> None:
     """With a batching rule that computes in int, every batch would be compiled again."""
     counter = CompileCounterWithBackend("aot_eager")
-    f, plain = both(entry, entry.of_size(2))
+    f, plain = both_of_inputs(entry, entry.of_size(2))
     compiled = compile_once(vmap(f), counter)
     # Sizes that are equal in the first call become one symbol, so these differ from those of ops and table entries.
     with torch._dynamo.config.patch(specialize_float=True):
         for batch, rows in ((11, 13), (17, 13), (13, 19), (29, 7)):
-            shifts = [i / 8 for i in range(batch)]
-            sample = entry.of_size(rows)
-            sample = sample.with_tensors(tuple(torch.stack([t + s for s in shifts]) for t in sample.tensors))
+            sample = entry.of_size(rows).map_inputs(partial(shifted_copies, batch))
             expected = outputs_and_gradients(vmap(plain), sample)
             assert_close(outputs_and_gradients(compiled, sample), expected, f"{batch} times {rows} rows")
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for 4 sizes"
@@ -144,7 +154,7 @@ def unbacked_sizes(entry: OpEntry) -> None:
     with_rows = entry.with_rows
 
     def of_some_rows(op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-        f = entry.of_size(2).bind(op)
+        f = entry.of_size(2).bind_inputs(op)
 
         def call(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
             return f(*(t[mask] if rows else t for t, rows in zip(tensors, with_rows, strict=True)))
@@ -187,7 +197,7 @@ def compiled_autograd(entry: OpEntry, name: str) -> None:
 @checks("compiled autograd", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
 def compiled_autograd_captures_once(entry: OpEntry) -> None:
     """The sizes are not known when the graph is captured. A formula of the kit is a function in the graph."""
-    f, plain = both(entry, entry.of_size(2))
+    f, plain = both_of_inputs(entry, entry.of_size(2))
     expected = [outputs_and_gradients(plain, entry.of_size(rows)) for rows in batches(entry)]
     with recorded_compiled_autograd(compile_once) as graphs:
         actual = [outputs_and_gradients(f, entry.of_size(rows)) for rows in batches(entry)]
@@ -215,7 +225,7 @@ def double_backward_under_compiled_autograd(entry: OpEntry, name: str) -> None:
 @checks("compiled autograd", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
 def compiled_autograd_of_compiled_forward(entry: OpEntry) -> None:
     sample = entry.of_size(6)
-    f, plain = both(entry, sample)
+    f, plain = both_of_inputs(entry, sample)
     expected = outputs_and_gradients(plain, sample)
     with recorded_compiled_autograd(compile_once):
         assert_close(outputs_and_gradients(compile_once(f), sample), expected)

@@ -159,24 +159,19 @@ def mesh() -> Any:
 
 
 def distribute(sample: Sample, placements: tuple[Any, ...]) -> Sample:
-    """A sample with these placements of its tensors; tensors of indices are replicated."""
-    from torch.distributed.tensor import Replicate, distribute_tensor
+    """A sample with these placements of its inputs."""
+    from torch.distributed.tensor import distribute_tensor
 
-    it = iter(placements)
-
-    def convert(argument: Any) -> Any:
-        if not isinstance(argument, Tensor):
-            return argument
-        return distribute_tensor(argument, mesh(), [next(it) if is_variable(argument) else Replicate()])
-
-    return Sample(sample.name, tuple(map(convert, sample.args)))
+    inputs = zip(sample.inputs, placements, strict=True)
+    return sample.with_inputs(tuple(distribute_tensor(t, mesh(), [placement]) for t, placement in inputs))
 
 
 def some_placements(sample: Sample, count: int) -> list[tuple[Any, ...]]:
-    """Each tensor is replicated, or sharded along any dim."""
+    """Each tensor is replicated, or sharded along any dim; tensors of indices are replicated."""
     from torch.distributed.tensor import Replicate, Shard
 
-    return some_of(itertools.product(*([Replicate(), *map(Shard, range(t.dim()))] for t in sample.tensors)), count)
+    dims = (range(t.dim() if is_variable(t) else 0) for t in sample.inputs)
+    return some_of(itertools.product(*([Replicate(), *map(Shard, d)] for d in dims)), count)
 
 
 def rows_sharded(sample: Sample, with_rows: tuple[bool, ...]) -> Sample:
@@ -232,7 +227,8 @@ def check_rows(op: Any, sample: Sample, with_rows: tuple[bool, ...]) -> None:
     assert messages == 0, f"{messages} messages"
     assert all(isinstance(t, DTensor) and t.placements == (Shard(0),) for t in outputs), "outputs are not sharded"
     # The gradient of a replicated tensor is a sum over processes.
-    expected = [(Shard(0) if rows else Partial(),) for rows in with_rows]
+    pairs = zip(sample.inputs, with_rows, strict=True)
+    expected = [(Shard(0) if rows else Partial(),) for t, rows in pairs if is_variable(t)]
     found = [t.placements for t in grads if isinstance(t, DTensor)]
     assert found == expected, f"gradients are {found}, expected {expected}"
 

@@ -23,7 +23,7 @@ from cppcuda.testing.registry import (
     devices,
     each,
 )
-from cppcuda.testing.samples import BadInput, OpEntry, Sample
+from cppcuda.testing.samples import BadInput, OpEntry, Sample, is_variable
 
 FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
 DENSE = "must be a dense (strided) tensor, got layout"
@@ -38,7 +38,9 @@ def sparse_csr(t: Tensor) -> Tensor:
     return t.expand(1, -1).to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(dense_dim=t.dim() - 2)
 
 
-# Tensors that no operator of the kit accepts for any argument, and what the error says after "op: argument ".
+INDICES = "must be of dtype int32 or int64, got"
+# Tensors that no operator of the kit accepts for a floating-point argument, and what the error says after
+# "op: argument ".
 CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "int64": (Tensor.long, f"{FLOATING} int64"),
     "int32": (Tensor.int, f"{FLOATING} int32"),
@@ -51,6 +53,14 @@ CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "sparse": (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
     "sparse_csr": (sparse_csr, f"{DENSE} SparseCsr"),
     "mkldnn": (lambda t: t.to_mkldnn(), f"{DENSE} Mkldnn"),
+}
+
+# The same for an argument of indices. These conversions do not depend on the values.
+INDEX_CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    **{k: (f, text.replace(FLOATING, INDICES)) for k, (f, text) in CONVERSIONS.items() if not k.startswith("int")},
+    "float32": (Tensor.float, f"{INDICES} float32"),
+    "int16": (Tensor.short, f"{INDICES} int16"),
+    "mkldnn": (lambda t: t.float().to_mkldnn(), f"{DENSE} Mkldnn"),
 }
 
 # Without a message, a call with bad input may raise any of these.
@@ -93,15 +103,21 @@ def message_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
         assert_refuses(bad, partial(vmap(sample.bind(entry.op)), *stacked), " under vmap")
 
 
-def replacements(entry: OpEntry, convert: Callable[[Tensor], Tensor]) -> list[tuple[str, tuple[Any, ...]]]:
+def replacements(
+    entry: OpEntry, convert: Callable[[Tensor], Tensor], which: Callable[[Any], bool] = is_variable
+) -> list[tuple[str, tuple[Any, ...]]]:
     """The arguments of a valid call, with one tensor replaced at a time."""
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     names = entry.argument_names
     return [
         (names[i], tuple(convert(a) if i == j else a for j, a in enumerate(sample.args)))
         for i, arg in enumerate(sample.args)
-        if isinstance(arg, Tensor)
+        if which(arg)
     ]
+
+
+def is_index(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and not is_variable(argument)
 
 
 def assert_message(call: Callable[[], Any], expected: str) -> None:
@@ -117,6 +133,15 @@ def one_tensor_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
         assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
 
 
+@checks("bad input", needs=(MADE_WITH_KIT,))
+def indices_of_an_unsupported_kind(entry: OpEntry) -> None:
+    if not replacements(entry, Tensor.clone, is_index):
+        raise NotCheckedError("no argument has indices")
+    for convert, text in INDEX_CONVERSIONS.values():
+        for argument, args in replacements(entry, convert, is_index):
+            assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
+
+
 @checks("bad input", over=(each("kind", CONVERSIONS),), needs=(MADE_WITH_KIT,))
 def all_tensors_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
     convert, text = CONVERSIONS[kind]
@@ -127,9 +152,10 @@ def all_tensors_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def devices_that_differ(entry: OpEntry) -> None:
     first = entry.anchor or entry.argument_names[0]
-    if len(replacements(entry, Tensor.clone)) == 1:
+    on_meta = replacements(entry, lambda t: t.to("meta"), lambda a: isinstance(a, Tensor))
+    if len(on_meta) == 1:
         raise NotCheckedError("one tensor has one device")
-    for argument, args in replacements(entry, lambda t: t.to("meta")):
+    for argument, args in on_meta:
         with raises(RuntimeError, what=f"{argument} on meta") as caught:
             entry.op(*args)
         wrong, right, came = (r"\w+", "meta", "cpu") if argument == first else (argument, "cpu", "meta")
@@ -142,7 +168,7 @@ def undefined_and_missing_arguments(entry: OpEntry) -> None:
     for i, argument in enumerate(entry.op._schema.arguments):
         args = list(entry.sample(entry.names("basic")[0]).args)
         args[i] = None
-        if "Optional" in str(argument.type):
+        if "Optional" in str(argument.type) or str(argument.type) == "bool":  # torch takes None for False
             continue
         with raises((RuntimeError, TypeError), argument.name, f"{argument.name} is None"):
             entry.op(*args)
@@ -163,7 +189,7 @@ def arguments_that_are_not_tensors(entry: OpEntry) -> None:
                 entry.function(*args)
             for word in (entry.base_name, entry.argument_names[i]):
                 assert word in str(caught.error), f"{word} is not in {caught.error}"
-    assert len(tensors) == len(sample.tensors) > 0
+    assert len(tensors) == len(sample.inputs) > 0
 
 
 @checks("bad input", needs=(HAS_FUNCTION,))
@@ -173,11 +199,11 @@ def proxies_are_accepted(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-    proxies = iter([torch.fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(sample.tensors))])
+    proxies = iter([torch.fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(sample.inputs))])
     out = entry.function(*(next(proxies) if isinstance(arg, Tensor) else arg for arg in sample.args))
     graph.output(out.node)
     traced = torch.fx.GraphModule(torch.nn.Module(), graph)
-    assert_close(traced(*sample.tensors), entry.reference(*sample.args))
+    assert_close(traced(*sample.inputs), entry.reference(*sample.args))
 
 
 @checks("bad input", needs=(HAS_BAD_INPUTS,))

@@ -25,18 +25,18 @@ from cppcuda.testing.registry import (
     each,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample
+from cppcuda.testing.samples import OpEntry, Sample, is_variable
 
 # Sizes that are equal become one symbol during tracing; no op has fixed sizes equal to these.
 TRACED, OTHERS = 6, (2, 11, 130)
 
 
 class Call(nn.Module):
-    """The op as a function of its tensors alone."""
+    """The op as a function of its inputs."""
 
     def __init__(self, entry: OpEntry, sample: Sample, op: Any = None) -> None:
         super().__init__()
-        self.f = sample.bind(op or entry.op)
+        self.f = sample.bind_inputs(op or entry.op)
         self.with_rows = entry.with_rows if entry.sized else ()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -60,9 +60,10 @@ class Gradients(Call):
     """Outputs, and the gradients of all inputs together and of each input alone (output_mask is partly false)."""
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        variables = [i for i, t in enumerate(tensors) if is_variable(t)]
         with torch.enable_grad():
             found = [*self.f(*tensors)]
-            for wanted in (range(len(tensors)), *([i] for i in range(len(tensors)))):
+            for wanted in (variables, *([i] for i in variables)):
                 leaves = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
                 inputs = [leaves[i] for i in wanted]
                 value = scalar(self.f(*leaves))
@@ -73,9 +74,10 @@ class Gradients(Call):
 class GradientsThroughGradients(Call):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
-            leaves = [t.detach().requires_grad_() for t in tensors]
-            first = torch.autograd.grad(scalar(self.f(*leaves)), leaves, create_graph=True)
-            return torch.autograd.grad(scalar(first), leaves)
+            leaves = [t.detach().requires_grad_(is_variable(t)) for t in tensors]
+            variables = [t for t in leaves if is_variable(t)]
+            first = torch.autograd.grad(scalar(self.f(*leaves)), variables, create_graph=True)
+            return torch.autograd.grad(scalar(first), variables)
 
 
 def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
@@ -85,7 +87,7 @@ def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
 
 
 def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -> torch.export.ExportedProgram:
-    return export(module, (*extra, *sample.tensors), strict=False, **kwargs)
+    return export(module, (*extra, *sample.inputs), strict=False, **kwargs)
 
 
 CONSTANTS = "fake tensor in the exported program constant's list"
@@ -133,7 +135,7 @@ def dynamic_sizes(entry: OpEntry, model: type[Call]) -> None:
     loaded = saved_and_loaded(program)
     for rows in OTHERS:
         other = entry.of_size(rows)
-        assert_close(loaded(*other.tensors), plain(*other.tensors), f"{rows} rows")
+        assert_close(loaded(*other.inputs), plain(*other.inputs), f"{rows} rows")
 
 
 @checks("export", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
@@ -143,9 +145,10 @@ def decompositions_and_gradients_of_an_exported_program(entry: OpEntry) -> None:
     # Without the ops that torch itself decomposes.
     decomposed = program.run_decompositions({} if entry.namespace == "aten" else None)
     assert entry.op in targets(decomposed), "the operator is not in the decomposed program"
-    leaves = sample.requires_grad().tensors
+    sample = sample.requires_grad()
+    leaves = sample.tensors
     options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-    actual = torch.autograd.grad(scalar(program.module()(*leaves)), leaves, **options)
+    actual = torch.autograd.grad(scalar(program.module()(*sample.inputs)), leaves, **options)
     assert_close(actual, torch.autograd.grad(scalar(sample.bind(entry.reference)(*leaves)), leaves, **options))
 
 
@@ -153,7 +156,7 @@ def decompositions_and_gradients_of_an_exported_program(entry: OpEntry) -> None:
 def every_basic_sample(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     expected = sample.bind(entry.reference)(*sample.tensors)
-    assert_close(exported(Call(entry, sample), sample).module()(*sample.tensors), expected, name)
+    assert_close(exported(Call(entry, sample), sample).module()(*sample.inputs), expected, name)
 
 
 @checks("export", needs=(HAS_SIZES,), compiles=True)
@@ -161,7 +164,9 @@ def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     """A batching rule that computes in int would fix the batch size."""
 
     def batch(size: int, rows: int) -> Sample:
-        return entry.of_size(rows).map(lambda t: torch.stack([t / (i + 1) for i in range(size)]))
+        return entry.of_size(rows).map_inputs(
+            lambda t: torch.stack([t / (i + 1) if is_variable(t) else t for i in range(size)])
+        )
 
     sample = batch(4, TRACED)
     module, plain = (Vmapped(entry, entry.of_size(TRACED), op) for op in (entry.op, entry.reference))
@@ -173,7 +178,7 @@ def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     loaded = saved_and_loaded(program.run_decompositions({}))
     for size_, rows_ in ((2, 5), (7, 9), (9, 2)):
         other = batch(size_, rows_)
-        assert_close(loaded(*other.tensors), plain(*other.tensors), f"{size_} times {rows_} rows")
+        assert_close(loaded(*other.inputs), plain(*other.inputs), f"{size_} times {rows_} rows")
 
 
 @checks("export", needs=(HAS_SIZES,), compiles=True)
@@ -183,7 +188,7 @@ def unbacked_rows(entry: OpEntry) -> None:
     mask = torch.arange(TRACED) % 2 == 0
     loaded = saved_and_loaded(exported(module, sample, mask))
     for other in (mask, ~mask, torch.zeros_like(mask), torch.ones_like(mask), torch.arange(TRACED) == 1):
-        assert_close(loaded(other, *sample.tensors), plain(other, *sample.tensors), f"{int(other.sum())} rows")
+        assert_close(loaded(other, *sample.inputs), plain(other, *sample.inputs), f"{int(other.sum())} rows")
 
 
 @checks("export", needs=(HAS_BAD_INPUTS,), compiles=True)
@@ -220,7 +225,7 @@ def aot_inductor(entry: OpEntry) -> None:
     with packaged(exported(module, sample, dynamic_shapes=shapes)) as loaded:
         for rows in OTHERS:
             other = entry.of_size(rows, torch.float32)
-            assert_close(tuple(loaded(*other.tensors)), plain(*other.tensors), f"{rows} rows", rtol=1e-4, atol=1e-4)
+            assert_close(tuple(loaded(*other.inputs)), plain(*other.inputs), f"{rows} rows", rtol=1e-4, atol=1e-4)
 
 
 @checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
@@ -229,6 +234,6 @@ def second_order_inside_an_aot_inductor_model(entry: OpEntry) -> None:
     sample = entry.of_size(TRACED, torch.float32)
     if not takes_gradients_inside(model, entry, sample):
         raise NotCheckedError(NOT_EXPORTED.format(torch.__version__))
-    expected = model(entry, sample, entry.reference)(*sample.tensors)
+    expected = model(entry, sample, entry.reference)(*sample.inputs)
     with packaged(exported(model(entry, sample), sample)) as loaded:
-        assert_close(tuple(loaded(*sample.tensors)), expected, rtol=1e-4, atol=1e-4)
+        assert_close(tuple(loaded(*sample.inputs)), expected, rtol=1e-4, atol=1e-4)
