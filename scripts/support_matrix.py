@@ -1,4 +1,4 @@
-"""Prints the README's support matrix from the results of the tests.
+"""Prints the support matrix of docs/support.md from the results of the tests.
 
 usage: support_matrix.py RESULTS.json [--write | --check]
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from cppcuda.testing.matrix import Matrix, markdown
 from cppcuda.testing.registry import ROWS
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs/support.md"
 # Rows about mistakes in an operator, not about what it supports.
 OTHERS = {"bad input", "aliasing", "threads", "kept alive", "saved tensors"}
 BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
@@ -21,20 +21,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="write the table into the README")
-    action.add_argument("--check", action="store_true", help="fail if the README has a different table")
+    action.add_argument("--write", action="store_true", help="write the table into docs/support.md")
+    action.add_argument("--check", action="store_true", help="fail if docs/support.md has a different table")
     options = parser.parse_args()
 
     matrix = Matrix(json.loads(options.results.read_text())["operators"])
     printed = markdown(matrix.table(tuple(row for row in ROWS if row not in OTHERS)))
-    text = README.read_text()
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     current, after = rest.split(END)
     if options.write:
-        README.write_text(before + BEGIN + printed + END + after)
+        PAGE.write_text(before + BEGIN + printed + END + after)
     elif options.check and current != printed:
         hint = "scripts/support_matrix.py FILE --write"
-        print(f"the README's support matrix differs from the tests' results ({hint}):\n{printed}", file=sys.stderr)
+        print(f"docs/support.md differs from the tests' results ({hint}):\n{printed}", file=sys.stderr)
         return 1
     else:
         print(printed, end="")
