@@ -369,6 +369,56 @@ MUTATIONS = [
         "  small_gate_gradients(p, total_grad_gates);\n",
         "simt All/CudaLltmCell.AllGradients/*",
     ),
+    # ---------------------------------------------------------------- interpolation
+    Mutation(
+        "interpolation.second_derivative_along_one_axis_is_lost",
+        "src/interpolation/cells.h",
+        "      } else if constexpr (Curved) {",
+        "      } else if constexpr (false) {",
+        "pytest test_operators.py gradgradcheck and hash_grid",
+    ),
+    Mutation(
+        "interpolation.missing_corners_are_the_first_row",
+        "src/interpolation/cpu/loops.h",
+        "is_own ? const_cast<char*>(static_cast<const char*>(table)) + row * row_bytes : nullptr",
+        "const_cast<char*>(static_cast<const char*>(table)) + (is_own ? row : 0) * row_bytes",
+        "pytest test_operators.py values_against_float64 and trilinear_indexed",
+    ),
+    Mutation(
+        "interpolation.block_repeats_the_terms_of_the_next_one",
+        "src/interpolation/cpu/loops.h",
+        "      f(n, blocks[now], blocks[next].terms);",
+        "      f(n, blocks[next], blocks[next].terms);",
+        "pytest test_operators.py values_against_float64 and grid_sample3d",
+    ),
+    Mutation(
+        "interpolation.sums_of_16_bits_in_16_bits",
+        "src/interpolation/formulas.h",
+        "return (weights.unsqueeze(-1) * kit::in_opmath(x)).sum(-2).to(x.scalar_type());",
+        "return (weights.unsqueeze(-1).to(x.scalar_type()) * x).sum(-2);",
+        "pytest test_operators.py gradients_against_float64 and _hash_grid_double_backward",
+    ),
+    Mutation(
+        "trilinear_indexed.last_row_is_out_of_range",
+        "src/ops/trilinear_indexed/lookup.h",
+        "        out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] >= rows;",
+        "        out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] > rows;",
+        "pytest test_trilinear_indexed.py index",
+    ),
+    Mutation(
+        "grid_sample3d.border_has_a_gradient",
+        "src/ops/grid_sample3d/lookup.h",
+        "    slope = is_inside ? slope : A(0);\n",
+        "",
+        "pytest test_grid_sample3d.py gradients",
+    ),
+    Mutation(
+        "hash_grid.neighbours_are_not_wrapped",
+        "src/ops/hash_grid/lookup.h",
+        "        for (int i = 0; i < L; ++i) outside |= index[c][i] >= at.size;",
+        "        for (int i = 0; i < L; ++i) outside |= index[c][i] > at.size + 1;",
+        "pytest test_operators.py values_against_float64 and hash_grid",
+    ),
     # ---------------------------------------------------------------- Python
     Mutation(
         "distributed.mask_is_ignored",

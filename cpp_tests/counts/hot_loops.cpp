@@ -16,8 +16,12 @@
 
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "elementwise/family.h"
+#include "interpolation/cpu/kernel.h"
+#include "ops/grid_sample3d/lookup.h"
+#include "ops/hash_grid/lookup.h"
 #include "ops/lltm_cell/cpu/kernel.h"
 #include "ops/trilinear/cpu/kernel.h"
+#include "ops/trilinear_indexed/lookup.h"
 #include "ops/upsample_bilinear2d/cpu/kernel.h"
 #include "ops/upsample_bilinear2d/cpu/tables.h"
 
@@ -154,6 +158,55 @@ void count_trilinear(int64_t features) {
   count("trilinear/backward_feats" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
 }
 
+// All gradients of a table and of points.
+template <class T, class Lookup>
+void count_interpolation(const std::string& op, const Lookup& lookup, int64_t features) {
+  using namespace interpolation;
+  using Kernel = interpolation::Kernel<Isa, T, float, Lookup>;
+  const int64_t points = 64, columns = lookup.levels() * features, values = points * columns;
+  const int64_t rows = lookup.end_row(lookup.levels() - 1);
+  const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
+  const Strided<float> point{numbers<float>(points * Lookup::axes), 0, Lookup::axes, 1};
+  const Strided<T> table{numbers<T>(rows * features), 0, features, 1}, grad{numbers<T>(values), 0, columns, 1};
+  GatherParams<T, float, Lookup> gather{
+      {lookup, 1, points, features, point, {}}, table, {}, {}, zeros<T>(values), nullptr, nullptr};
+  count(op + "/forward" + end, values, [&] { Kernel::gather(gather, 0, 0, points); });
+  gather.direction = point;
+  gather.second = table;
+  gather.grad = grad;
+  gather.grad_points = zeros<float>(points * Lookup::axes);
+  count(op + "/double_backward" + end, values, [&] { Kernel::gather(gather, 0, 0, points); });
+  gather.direction = {};
+  gather.second = {};
+  gather.out = nullptr;
+  count(op + "/backward_points" + end, values, [&] { Kernel::gather(gather, 0, 0, points); });
+  const ScatterParams<T, float, Lookup> scatter{
+      {lookup, 1, points, features, point, {}}, grad, zeros<float>(rows * features)};
+  count(op + "/backward_table" + end, values, [&] {
+    for (int level = 0; level < lookup.levels(); ++level) {
+      Kernel::scatter(scatter, 0, level, 0, lookup.end_row(level) - lookup.first_row(level));
+    }
+  });
+}
+
+template <class T>
+void count_interpolation() {
+  const ops::grid_sample3d::Lookup volume{{7, 6, 5}, ops::grid_sample3d::Padding::zeros, false};
+  count_interpolation<T>("grid_sample3d", volume, 4);
+  count_interpolation<T>("grid_sample3d", volume, 32);
+  // A dense level and a hashed one.
+  ops::hash_grid::Lookup<3> grid{
+      .count = 2, .is_smooth = false, .level = {{3, 4, 64, false, 0}, {7, 8, 256, true, 64}}};
+  count_interpolation<T>("hash_grid", grid, 2);
+  grid.is_smooth = true;
+  count_interpolation<T>("hash_grid/smooth", grid, 2);
+  int64_t* corners = reinterpret_cast<int64_t*>(memory(64 * 8 * sizeof(int64_t)));
+  for (int64_t i = 0; i < int64_t{64} * 8; ++i) corners[i] = i * 37 % 100;
+  int64_t offender = 0;
+  const ops::trilinear_indexed::Lookup<int64_t> indexed{{corners, 0, 8, 1}, 64, 100, &offender};
+  count_interpolation<T>("trilinear_indexed", indexed, 8);
+}
+
 // Upsamples one row of an image to twice its size.
 template <class T>
 void count_upsample() {
@@ -272,6 +325,8 @@ int main() {
   count_trilinear<float>(1);
   count_trilinear<float>(5);
   count_trilinear<c10::BFloat16>(32);
+  count_interpolation<float>();
+  count_interpolation<c10::BFloat16>();
   count_upsample<float>();
   count_upsample<c10::BFloat16>();
   count_lltm_cell<float>();

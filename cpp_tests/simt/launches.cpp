@@ -3,8 +3,8 @@
 //
 //   <forward or backward> <operator> <argument>...         backward: forward, and then backward
 //
-// An argument is a tensor, such as float32:8x64x128x128:1048576x16384x128x1 with sizes and strides, or a list, such as
-// [256,256]. The last arguments may be left out, if they have defaults.
+// An argument is a tensor, such as float32:8x64x128x128:1048576x16384x128x1 with sizes and strides, a list, such as
+// [256,256], or a number. The last arguments may be left out, if they have defaults.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/ScalarType.h>
@@ -28,7 +28,7 @@ std::vector<int64_t> numbers(const std::string& text, char separator) {
 }
 
 at::ScalarType dtype_of(const std::string& name) {
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kInt, at::kLong}) {
     if (c10::getDtypeNames(dtype).first == name) return dtype;
   }
   throw std::runtime_error("unknown dtype " + name);
@@ -40,7 +40,10 @@ at::Tensor tensor(const std::string& text) {
   std::getline(in, dtype, ':');
   std::getline(in, sizes, ':');
   std::getline(in, strides, ':');
-  return at::empty_strided(numbers(sizes, 'x'), numbers(strides, 'x'), at::device(at::kCUDA).dtype(dtype_of(dtype)));
+  const auto options = at::device(at::kCUDA).dtype(dtype_of(dtype));
+  const at::Tensor t = at::empty_strided(numbers(sizes, 'x'), numbers(strides, 'x'), options);
+  if (!t.is_floating_point()) t.zero_();  // indices must be valid
+  return t;
 }
 
 void call(const std::string& line, std::ofstream& launches) {
@@ -49,7 +52,6 @@ void call(const std::string& line, std::ofstream& launches) {
   in >> mode >> name;
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
   torch::jit::Stack stack;
-  std::vector<at::Tensor> inputs;
   for (const auto& argument : op.schema().arguments()) {
     std::string text;
     in >> text;
@@ -57,9 +59,13 @@ void call(const std::string& line, std::ofstream& launches) {
       stack.push_back(*argument.default_value());
     } else if (text.front() == '[') {
       stack.push_back(c10::List<int64_t>(numbers(text.substr(1, text.size() - 2), ',')));
+    } else if (argument.type()->kind() == c10::TypeKind::IntType) {
+      stack.push_back(int64_t{std::stoll(text)});
+    } else if (argument.type()->kind() == c10::TypeKind::FloatType) {
+      stack.push_back(std::stod(text));
     } else {
-      inputs.push_back(tensor(text).requires_grad_(mode != "forward"));
-      stack.push_back(inputs.back());
+      const at::Tensor t = tensor(text);
+      stack.push_back(t.requires_grad_(mode != "forward" && t.is_floating_point()));
     }
   }
   op.callBoxed(stack);

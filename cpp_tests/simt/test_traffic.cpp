@@ -1,5 +1,6 @@
 // Counts the wavefronts in which the kernels access lines of L1 and banks of shared memory. An SM has time for seven
-// wavefronts per 128 bytes of an H200's bandwidth. This prints the table of docs/kernels.md.
+// wavefronts per 128 bytes of an H200's bandwidth. Of kernels that read or add to rows of a table, which are anywhere
+// in memory, it counts the bytes of the sectors that they touch. This prints the tables of docs/kernels.md.
 
 #include <ATen/ATen.h>
 #include <cppcuda/cppcuda.h>
@@ -12,8 +13,10 @@
 
 #include "cppcuda/kit/elementwise/family.h"
 #include "elementwise/family.h"
+#include "ops/grid_sample3d/op.h"
 #include "ops/lltm_cell/op.h"
 #include "ops/trilinear/op.h"
+#include "ops/trilinear_indexed/op.h"
 #include "ops/upsample_bilinear2d/op.h"
 #include "traffic.h"
 
@@ -44,6 +47,22 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
     EXPECT_GE(lines, 0.99) << what;
     EXPECT_LE(lines + wavefronts, GetParam() == at::kFloat ? limits.first : limits.second) << what;
   }
+
+  // The bytes of so many rows, each in the fewest sectors.
+  static double row_bytes(int64_t count, int64_t features, const Tensor& table) {
+    const int64_t sectors = (features * table.element_size() + 31) / 32;
+    return static_cast<double>(count * sectors * 32);
+  }
+
+  // Checks the bytes of the sectors that f touches, in multiples of those that it must touch. A sector counts once for
+  // each load or store of a warp. limits: in float32, in 16 bits.
+  template <class F>
+  void expect_bytes(const std::string& what, double needed, std::pair<double, double> limits, F f) {
+    const double ratio = cppcuda::simt::traffic_of(f).bytes / needed;
+    std::printf("%-40s %-8s %5.2f of the bytes\n", what.c_str(), c10::toString(GetParam()), ratio);
+    EXPECT_GE(ratio, 0.99) << what;
+    EXPECT_LE(ratio, GetParam() == at::kFloat ? limits.first : limits.second) << what;
+  }
 };
 
 TEST_P(Traffic, Elementwise) {
@@ -72,6 +91,57 @@ TEST_P(Traffic, Trilinear) {
       const auto [grad_feats, grad_points] =
           ops::trilinear::Backward::call(grad, feats, points, c10::List<bool>({true, true}));
       return std::vector{grad_feats, grad_points};
+    });
+  }
+}
+
+// The limits of expect_bytes for rows of so many features.
+struct OfRows {
+  int64_t features;
+  std::pair<double, double> forward, points, table;
+};
+
+TEST_P(Traffic, TrilinearIndexed) {
+  namespace op = ops::trilinear_indexed;
+  const int64_t rows = 4096, count = 512;
+  const std::vector<c10::SymInt> size{rows};
+  for (const auto& [features, forward, of_points, of_table] :
+       {OfRows{2, {1.2, 1.15}, {1.27, 1.25}, {1.21, 1.17}}, OfRows{8, {1.2, 1.17}, {1.26, 1.26}, {1.23, 1.23}},
+        OfRows{32, {1.09, 1.11}, {1.12, 1.16}, {1.13, 1.14}}}) {
+    const Tensor table = random({rows, features}), points = random({count, 3}), grad = random({count, features});
+    const Tensor corners = at::randint(0, rows, {count, 8}, at::kInt).to(at::kCUDA);
+    const std::string what = ", F = " + std::to_string(features);
+    const double read = bytes_of({points, corners}), gathered = row_bytes(count * 8, features, table);
+    const double added = row_bytes(count * 8, features, table.to(at::kFloat));
+    expect_bytes("trilinear_indexed" + what, read + gathered + bytes_of({grad}), forward,
+                 [&] { op::Forward::call(table, corners, points); });
+    expect_bytes("trilinear_indexed backward, points" + what, read + gathered + bytes_of({grad, points}), of_points,
+                 [&] { op::Backward::call(grad, table, corners, points, size, c10::List<bool>({false, true})); });
+    expect_bytes("trilinear_indexed backward, table" + what, read + added + bytes_of({grad}), of_table, [&] {
+      op::Backward::call(grad, std::nullopt, corners, points, size, c10::List<bool>({true, false}));
+    });
+  }
+}
+
+TEST_P(Traffic, GridSample3d) {
+  namespace op = ops::grid_sample3d;
+  const int64_t side = 16, count = 512;
+  const std::vector<c10::SymInt> size{side, side, side};
+  for (const auto& [features, forward, of_points, of_table] :
+       {OfRows{2, {1.1, 1.05}, {1.18, 1.15}, {1.11, 1.06}}, OfRows{8, {1.11, 1.07}, {1.18, 1.17}, {1.15, 1.14}},
+        OfRows{32, {1.06, 1.06}, {1.09, 1.11}, {1.1, 1.11}}}) {
+    const Tensor input = random({side, side, side, features}), grad = random({count, features});
+    const Tensor points = ((at::rand({count, 3}) * 2 - 1) * (1 - 1.0 / side)).to(GetParam()).to(at::kCUDA);
+    const std::string what = ", F = " + std::to_string(features);
+    const double read = bytes_of({points}), gathered = row_bytes(count * 8, features, input);
+    const double added = row_bytes(count * 8, features, input.to(at::kFloat));
+    expect_bytes("grid_sample3d" + what, read + gathered + bytes_of({grad}), forward,
+                 [&] { op::Forward::call(input, points, "zeros", false); });
+    expect_bytes("grid_sample3d backward, points" + what, read + gathered + bytes_of({grad, points}), of_points, [&] {
+      op::Backward::call(grad, input, points, size, "zeros", false, c10::List<bool>({false, true}));
+    });
+    expect_bytes("grid_sample3d backward, input" + what, read + added + bytes_of({grad}), of_table, [&] {
+      op::Backward::call(grad, std::nullopt, points, size, "zeros", false, c10::List<bool>({true, false}));
     });
   }
 }

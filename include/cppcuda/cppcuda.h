@@ -4,10 +4,14 @@
 // registered (torch.ops.cppcuda.*), also for TorchScript and AOTInductor files that use them.
 
 #include <cppcuda/export.h>
+#include <cppcuda/ops/grid_sample3d.h>
+#include <cppcuda/ops/hash_grid.h>
 #include <cppcuda/ops/lltm_cell.h>
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>
 #include <cppcuda/ops/trilinear.h>
+#include <cppcuda/ops/trilinear_indexed.h>
+#include <cppcuda/ops/trilinear_indexed_with_grad.h>
 #include <cppcuda/ops/upsample_bilinear2d.h>
 #include <cppcuda/version.h>
 

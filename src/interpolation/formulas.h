@@ -33,9 +33,15 @@
 //     Tensor scatter(const Tensor& of_corners) const;
 //
 //     Weights weights(const Tensor& points) const;
+//     // Only if the table has levels: their number, and that of the columns of the output.
+//     c10::SymInt levels() const;
+//     c10::SymInt columns() const;
 //   };
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -61,25 +67,59 @@ inline Tensor merge_dims(const Tensor& t, int64_t dim) {
   return t.reshape_symint(sizes);
 }
 
-// The factors of the weights, [..., 2] per axis, and their derivatives by the coordinates.
+// Numbers [B?, ...] of rows in tables [B?, V, F] as those in one table [B (V + 1), F] whose additional rows are the row
+// -1.
+inline Tensor rows_of_all(const Tensor& rows, bool is_batched, const c10::SymInt& table_rows) {
+  const Tensor numbers = rows + (rows < 0).to(at::kLong) * (table_rows + 1);
+  if (!is_batched) return numbers.reshape_symint({rows.sym_numel()});
+  c10::SymInt each = 1;
+  for (const c10::SymInt& size : rows.sym_sizes().slice(1)) each = each * size;
+  const Tensor by_batch = numbers.reshape_symint({rows.sym_size(0), each});
+  const Tensor batch = at::ones_like(by_batch).cumsum(0) - 1;
+  return (by_batch + batch * (table_rows + 1)).reshape_symint({rows.sym_numel()});
+}
+
+// The rows of a table [B?, V, F] with the numbers [B?, ...]: [B?, ..., F]. The row -1 is zeros.
+inline Tensor gather_rows(const Tensor& table, const Tensor& rows) {
+  const c10::SymInt size = table.sym_size(-2), features = table.sym_size(-1);
+  const bool is_batched = table.dim() == 3;
+  const c10::SymInt all_rows = is_batched ? table.sym_size(0) * (size + 1) : size + 1;
+  const Tensor all = at::constant_pad_nd(table, {0, 0, 0, 1}).reshape_symint({all_rows, features});
+  c10::SymDimVector sizes(rows.sym_sizes());
+  sizes.push_back(features);
+  return all.index_select(0, rows_of_all(rows, is_batched, size)).reshape_symint(sizes);
+}
+
+// Its transpose: a table with the sizes [B?, V, F] from values [B?, ..., F].
+inline Tensor scatter_rows(const Tensor& values, const Tensor& rows, c10::SymDimVector sizes) {
+  const c10::SymInt size = *(sizes.end() - 2), features = sizes.back();
+  const bool is_batched = sizes.size() == 3;
+  const c10::SymInt all_rows = is_batched ? sizes[0] * (size + 1) : size + 1;
+  const Tensor zeros = values.new_zeros_symint({all_rows, features});
+  const Tensor flat = values.reshape_symint({rows.sym_numel(), features});
+  *(sizes.end() - 2) = size + 1;
+  return at::index_add(zeros, 0, rows_of_all(rows, is_batched, size), flat)
+      .reshape_symint(sizes)
+      .narrow_symint(-2, 0, size);
+}
+
+// The factors of the weights, [..., 2] per axis, with their derivatives by the coordinates.
 struct Weights {
-  std::vector<Tensor> factors, slopes;
-  std::vector<bool> differentiated = std::vector<bool>(factors.size());
+  std::vector<std::vector<Tensor>> derivatives;  // of each axis, by order; those of a higher order are 0
+  std::vector<size_t> order = std::vector<size_t>(derivatives.size());
 
   // The weights, [..., corners].
   Tensor product() const {
-    Tensor result = factors[0];
-    for (size_t d = 1; d < factors.size(); ++d) {
-      result = merge_dims(result.unsqueeze(-1) * factors[d].unsqueeze(-2), -2);
+    Tensor result = factor(0);
+    for (size_t d = 1; d < derivatives.size(); ++d) {
+      result = merge_dims(result.unsqueeze(-1) * factor(d).unsqueeze(-2), -2);
     }
     return result;
   }
 
-  // Second derivatives along one axis are 0.
   Weights along_axis(size_t d) const {
     Weights result = *this;
-    result.factors[d] = slopes[d];
-    result.differentiated[d] = true;
+    ++result.order[d];
     return result;
   }
 
@@ -87,8 +127,8 @@ struct Weights {
   Tensor along(at::TensorList directions) const {
     if (directions.empty()) return product();
     Tensor sum;
-    for (size_t d = 0; d < factors.size(); ++d) {
-      if (differentiated[d]) continue;
+    for (size_t d = 0; d < derivatives.size(); ++d) {
+      if (order[d] + 1 >= derivatives[d].size()) continue;
       const Tensor along_this = kit::in_opmath(directions[0].select(-1, static_cast<int64_t>(d))).unsqueeze(-1);
       kit::accumulate(sum, along_this * along_axis(d).along(directions.slice(1)));
     }
@@ -98,21 +138,41 @@ struct Weights {
   // The slopes of these: [..., corners, axes].
   Tensor slopes_along(at::TensorList directions) const {
     std::vector<Tensor> by_axis;
-    for (size_t d = 0; d < factors.size(); ++d) by_axis.push_back(along_axis(d).along(directions));
+    for (size_t d = 0; d < derivatives.size(); ++d) by_axis.push_back(along_axis(d).along(directions));
     return at::stack(by_axis, -1);
   }
+
+ private:
+  const Tensor& factor(size_t d) const { return derivatives[d][order[d]]; }
 };
 
 // The weights in a cell from -1 to 1 along each axis.
 inline Weights unit_weights(const Tensor& points) {
-  std::vector<Tensor> factors, slopes;
-  for (int64_t d = 0; d < 3; ++d) {
+  std::vector<std::vector<Tensor>> derivatives;
+  for (int64_t d = 0; d < points.sym_size(-1); ++d) {
     const Tensor p = kit::in_opmath(points.select(-1, d));
     const Tensor half = at::full_like(p, 0.5);
-    factors.push_back(at::stack({(1 - p) / 2, (1 + p) / 2}, -1));
-    slopes.push_back(at::stack({-half, half}, -1));
+    derivatives.push_back({at::stack({(1 - p) / 2, (1 + p) / 2}, -1), at::stack({-half, half}, -1)});
   }
-  return {std::move(factors), std::move(slopes)};
+  return {std::move(derivatives)};
+}
+
+// The weights of positions scale points + shift, 0 at the near and 1 at the far side of each axis. Scale and shift are
+// constants; the values are those of the kernels' LocateParams.
+inline Weights weights_at(const Tensor& points, const Tensor& scale, const Tensor& shift, bool smooth) {
+  std::vector<std::vector<Tensor>> derivatives;
+  for (int64_t d = 0; d < points.sym_size(-1); ++d) {
+    const Tensor s = scale.select(-1, d), t = s * kit::in_opmath(points.select(-1, d)) + shift.select(-1, d);
+    const auto both = [](const Tensor& far) { return at::stack({-far, far}, -1); };
+    if (smooth) {
+      const Tensor near = 1 - t;
+      derivatives.push_back({at::stack({near * near * (3 - 2 * near), t * t * (3 - 2 * t)}, -1), both(6 * t * near * s),
+                             both(6 * (near - t) * s * s), both(-12 * s * s * s)});
+    } else {
+      derivatives.push_back({at::stack({1 - t, t}, -1), both(s)});
+    }
+  }
+  return {std::move(derivatives)};
 }
 
 // These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
@@ -143,7 +203,11 @@ kit::Outputs<typename Table::DoubleBackward> call_double_backward(const Table& t
   Tensor g = grad;
   if (!g.defined()) {
     c10::SymDimVector sizes(points.sym_sizes());
-    sizes.back() = x.sym_size(-1);
+    if constexpr (requires { table.columns(); }) {
+      sizes.back() = table.columns();
+    } else {
+      sizes.back() = x.sym_size(-1);
+    }
     // Contiguous features, so that the kernel takes the loop that it takes with a grad that it reads.
     g = at::zeros_symint({sizes.back()}, x.options()).expand_symint(sizes);
   }
@@ -248,6 +312,37 @@ struct BackwardFormula {
   }
 };
 
+// The levels of a table have columns of their own in grad, and are a dim in the computation: grad [..., N, levels, F],
+// points and directions [..., N, 1, axes].
+template <class Table>
+struct Levels {
+  static constexpr bool has_levels = requires(const Table& t) { t.levels(); };
+
+  static Tensor split(const Table& table, const Tensor& grad) {
+    if constexpr (has_levels) {
+      if (!grad.defined()) return grad;
+      c10::SymDimVector sizes(grad.sym_sizes());
+      sizes.back() = sizes.back() / table.levels();
+      sizes.insert(sizes.end() - 1, table.levels());
+      return grad.reshape_symint(sizes);
+    } else {
+      return grad;
+    }
+  }
+  static Tensor join(const Tensor& grad) {
+    if constexpr (has_levels) return grad.defined() ? merge_dims(grad, -2) : grad;
+    return grad;
+  }
+  static Tensor spread_points(const Tensor& points) {
+    if constexpr (has_levels) return points.defined() ? points.unsqueeze(-2) : points;
+    return points;
+  }
+  static Tensor sum_points(const Tensor& points) {
+    if constexpr (has_levels) return points.defined() ? points.sum(-2) : points;
+    return points;
+  }
+};
+
 // With u = grad_grad_x and v = grad_grad_points:
 //
 //   grad_grad   = sum_c w_c u_c + w_c(v) x_c
@@ -268,9 +363,9 @@ struct DoubleBackwardFormula {
                              const kit::Need<Op>& need) {
     const Table table(saved);
     const Weights w = table.weights(saved["points"]);
-    const Tensor &g = saved["grad"], &v = saved["grad_grad_points"];
+    const Tensor g = L::split(table, saved["grad"]), v = L::spread_points(saved["grad_grad_points"]);
     const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
-    const Tensor &of_g = grads["grad(grad)"], &of_p = grads["grad(points)"];
+    const Tensor of_g = L::split(table, grads["grad(grad)"]), of_p = L::spread_points(grads["grad(points)"]);
     const Tensor of_x = gather(table, grads[Table::grad_features]);
     kit::Inputs<Op> result;
     Tensor &dg = result["grad"], &dp = result["points"], &dv = result["grad_grad_points"], dx, du;
@@ -304,15 +399,19 @@ struct DoubleBackwardFormula {
     }
     if (dx.defined()) result[Table::features] = table.scatter(dx);
     if (du.defined()) result[Table::second] = table.scatter(du);
+    dg = L::join(dg);
+    dp = L::sum_points(dp);
+    dv = L::sum_points(dv);
     return result;
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<DoubleBackwardFormula>& saved) {
     const Table table(saved);
     const Weights w = table.weights(saved["points"]);
-    const Tensor &g = saved["grad"], &v = saved["grad_grad_points"];
+    const Tensor g = L::split(table, saved["grad"]), v = L::spread_points(saved["grad_grad_points"]);
     const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
-    const Tensor &tg = tangents["grad"], &tp = tangents["points"], &tv = tangents["grad_grad_points"];
+    const Tensor tg = L::split(table, tangents["grad"]), tp = L::spread_points(tangents["points"]),
+                 tv = L::spread_points(tangents["grad_grad_points"]);
     const Tensor tx = gather(table, tangents[Table::features]), tu = gather(table, tangents[Table::second]);
     kit::Outputs<Op> result;
     Tensor grad_x;
@@ -356,10 +455,14 @@ struct DoubleBackwardFormula {
       }
     }
     if (grad_x.defined()) result[Table::grad_features] = table.scatter(grad_x);
+    result["grad(grad)"] = L::join(result["grad(grad)"]);
+    result["grad(points)"] = L::sum_points(result["grad(points)"]);
     return result;
   }
 
  private:
+  using L = Levels<Table>;
+
   static Tensor gather(const Table& table, const Tensor& features) {
     return features.defined() ? table.gather(features) : Tensor();
   }

@@ -1,0 +1,126 @@
+#include "interpolation_testing.h"
+#include "ops/hash_grid/layout.h"
+#include "ops/hash_grid/op.h"
+
+namespace {
+
+using namespace cppcuda::testing;
+namespace op = cppcuda::ops::hash_grid;
+
+struct HashGrid {
+  op::Config config;
+  const char* interpolation;
+
+  std::vector<c10::SymInt> size(const Tensor& points) const { return {op::count_parameters(config, points.size(-1))}; }
+  // Calls f with the attributes of the operators.
+  template <class F>
+  auto with_attributes(F f) const {
+    return f(config.n_levels, config.n_features_per_level, config.log2_hashmap_size, config.base_resolution,
+             config.per_level_scale, std::string_view(interpolation));
+  }
+  Tensor forward(const Tensor& params, const Tensor& points) const {
+    return with_attributes([&](auto... attributes) { return op::Forward::call(params, points, attributes...); });
+  }
+  auto backward(const Tensor& grad, const std::optional<Tensor>& params, const Tensor& points,
+                const c10::List<bool>& output_mask) const {
+    return with_attributes([&](auto... attributes) {
+      return op::Backward::call(grad, params, points, size(points), attributes..., output_mask);
+    });
+  }
+  auto double_backward(const Tensor& grad, const std::optional<Tensor>& params, const Tensor& points,
+                       const std::optional<Tensor>& grad_grad_params, const Tensor& grad_grad_points,
+                       const c10::List<bool>& output_mask) const {
+    return with_attributes([&](auto... attributes) {
+      return op::DoubleBackward::call(grad, params, points, grad_grad_params, grad_grad_points, size(points),
+                                      attributes..., output_mask);
+    });
+  }
+};
+
+// The first level is dense, the others are hashed.
+HashGrid hash_grid(int64_t features, bool is_smooth = false) {
+  return {{.n_levels = 3,
+           .n_features_per_level = features,
+           .log2_hashmap_size = 6,
+           .base_resolution = 2,
+           .per_level_scale = 2.0},
+          is_smooth ? "Smoothstep" : "Linear"};
+}
+
+Arguments arguments(const HashGrid& grid, at::IntArrayRef batch, int64_t rows, int64_t axes) {
+  std::vector<int64_t> of_params = batch.vec(), of_points = batch.vec();
+  of_params.push_back(op::count_parameters(grid.config, axes));
+  of_points.insert(of_points.end(), {rows, axes});
+  return with_gradients(grid, random(of_params), random(of_points, -0.2, 1.2));
+}
+
+class CudaHashGrid : public ::testing::TestWithParam<Dtypes> {
+ protected:
+  void SetUp() override { at::manual_seed(0); }
+
+  // Positions are up to eight times the coordinates.
+  static Dtypes types() {
+    Dtypes result = GetParam();
+    result.tolerance *= 8;
+    return result;
+  }
+};
+
+TEST_P(CudaHashGrid, AnyNumberOfAxesAndFeatures) {
+  for (const int64_t axes : {2, 3, 4}) {
+    for (const int64_t features : {1, 2, 8}) {
+      SCOPED_TRACE(::testing::Message() << axes << " axes, " << features << " features");
+      const HashGrid grid = hash_grid(features, /*is_smooth=*/features == 2);
+      expect_close(grid, arguments(grid, {}, 21, axes), types());
+    }
+  }
+}
+
+TEST_P(CudaHashGrid, AnyNumberOfRows) {
+  for (const int64_t rows : {1, 2, 33, 257}) {
+    SCOPED_TRACE(rows);
+    const HashGrid grid = hash_grid(2);
+    expect_close(grid, arguments(grid, {}, rows, 3), types());
+  }
+}
+
+// Tables whose sizes are no powers of two, and the largest number of levels.
+TEST_P(CudaHashGrid, ManyLevels) {
+  HashGrid grid = hash_grid(1);
+  grid.config = {.n_levels = 32,
+                 .n_features_per_level = 1,
+                 .log2_hashmap_size = 12,
+                 .base_resolution = 3,
+                 .per_level_scale = 1.05};
+  expect_close(grid, arguments(grid, {}, 20, 2), types());
+}
+
+TEST_P(CudaHashGrid, AnyLayout) {
+  for (const Layout layout : layouts) {
+    const HashGrid grid = hash_grid(4);
+    expect_close(grid, arguments(grid, {2}, 5, 3), types(), layout);
+  }
+}
+
+using CudaHashGridLocate = CudaHashGrid;
+
+TEST_P(CudaHashGridLocate, EqualsTheCpu) {
+  for (const int64_t axes : {2, 3, 4}) {
+    const Tensor points = random({30, axes}, -0.2, 1.2).to(GetParam().wide);
+    const auto locate = [&](const Tensor& p) {
+      return to_vector(op::Locate::call(p, int64_t{1} << axes, 3, 6, 2, 2.0));
+    };
+    const auto actual = locate(on_cuda(points)), expected = locate(points);
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(close(actual[i].cpu(), expected[i], GetParam().tolerance));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaHashGridLocate, ::testing::ValuesIn(all_dtypes, all_dtypes + 2),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(CudaHashGrid, NothingToDo) { expect_close(hash_grid(2), arguments(hash_grid(2), {}, 0, 3), types()); }
+
+INSTANTIATE_TEST_SUITE_P(All, CudaHashGrid, ::testing::ValuesIn(all_dtypes),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace

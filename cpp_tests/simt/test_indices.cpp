@@ -1,0 +1,39 @@
+// A kernel stops at an index that the table does not have. On a GPU no other test of the process could follow; there,
+// test_cuda.py checks it.
+
+#include <ATen/ATen.h>
+#include <cppcuda/cppcuda.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "emulator.h"
+
+namespace {
+
+using at::Tensor;
+
+template <class F>
+std::string error_of(F call) {
+  try {
+    call();
+  } catch (const cppcuda::simt::Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Indices, OutOfRangeStopTheKernel) {
+  const Tensor table = at::ones({5, 2}).to(at::kCUDA), points = at::zeros({3, 3}).to(at::kCUDA);
+  for (const auto dtype : {at::kInt, at::kLong}) {
+    for (const int64_t index : {5, -2}) {
+      Tensor corners = at::zeros({3, 8}, dtype);
+      const auto call = [&] { cppcuda::trilinear_indexed(table, corners.to(at::kCUDA), points); };
+      EXPECT_EQ(error_of(call), "no error");
+      corners[1][6] = index;
+      EXPECT_EQ(error_of(call), "thread (1, 0, 0) of block (0, 0, 0): trilinear_indexed: corners must be in [-1, V)");
+    }
+  }
+}
+
+}  // namespace

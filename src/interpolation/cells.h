@@ -1,0 +1,129 @@
+#pragma once
+
+// The cells that points are in, and the weights of their corners, for host and device. L points are computed together:
+// one on a GPU, several on the CPU, where the compiler turns the loops over them into vectors.
+//
+// The weight of a corner is a product of one factor per axis. The factors of the near and of the far side of an axis
+// add up to 1, so their derivatives differ in sign only.
+//
+// An operator's lookup.h says in which cell a point is:
+//
+//   struct Lookup {
+//     static constexpr int axes = 3;
+//     static constexpr bool is_curved = false;  // whether is_smooth exists; then locate sets the curvature to 0
+//     static constexpr bool gives_slopes = false;  // whether out_slopes of GatherParams may be set
+//     bool is_smooth;                           // whether factors are replaced by those of `smooth` below
+//     int levels() const;                       // each level is a table of its own with its own columns of the output
+//     int64_t first_row(int level) const;       // in all rows of the levels' tables
+//     int64_t end_row(int level) const;
+//     // The cells of the points n .. n + valid - 1 of a batch; those of the remaining lanes may be any.
+//     template <class A, int L>
+//     void locate(int64_t batch, int64_t n, int valid, int level, const A (&point)[axes][L], Cells<A, axes, L>&) const;
+//   };
+
+#include <cstdint>
+
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/unroll.h"
+
+namespace cppcuda::interpolation {
+
+template <class A, int Axes, int L>
+struct Cells {
+  static constexpr int axes = Axes, corners = 1 << Axes;
+
+  A near[Axes][L], far[Axes][L];
+  A slope[Axes][L];          // the derivative of far by the coordinate
+  A curvature[Axes][L];      // the second one; only set if the lookup is curved
+  int64_t row[corners][L];   // the corner's row in the table; -1 if it has none, then it counts as zeros
+  bool has_missing = false;  // whether a row may be -1
+
+  // Whether a corner is on the far side along an axis. The last axis changes fastest.
+  CPPCUDA_HOST_DEVICE static constexpr bool is_far(int corner, int axis) { return corner >> (Axes - 1 - axis) & 1; }
+
+  CPPCUDA_HOST_DEVICE A weight(int corner, int i) const { return product(corner, i, -1, -1); }
+
+  // The derivative of the weight by a coordinate.
+  CPPCUDA_HOST_DEVICE A slope_of(int corner, int axis, int i) const {
+    return signed_slope(corner, axis, i) * product(corner, i, axis, -1);
+  }
+
+  // The derivatives of weight and slope_of in a direction.
+  CPPCUDA_HOST_DEVICE A weight_along(int corner, const A (&direction)[Axes][L], int i) const {
+    A sum = 0;
+    CPPCUDA_UNROLL(4)
+    for (int d = 0; d < Axes; ++d) sum += direction[d][i] * slope_of(corner, d, i);
+    return sum;
+  }
+  template <bool Curved>
+  CPPCUDA_HOST_DEVICE A slope_along(int corner, int axis, const A (&direction)[Axes][L], int i) const {
+    A sum = 0;
+    CPPCUDA_UNROLL(4)
+    for (int d = 0; d < Axes; ++d) {
+      if (d != axis) {
+        sum +=
+            direction[d][i] * signed_slope(corner, d, i) * signed_slope(corner, axis, i) * product(corner, i, axis, d);
+      } else if constexpr (Curved) {
+        const A second = is_far(corner, axis) ? curvature[axis][i] : -curvature[axis][i];
+        sum += direction[d][i] * second * product(corner, i, axis, -1);
+      }
+    }
+    return sum;
+  }
+
+ private:
+  CPPCUDA_HOST_DEVICE A signed_slope(int corner, int axis, int i) const {
+    return is_far(corner, axis) ? slope[axis][i] : -slope[axis][i];
+  }
+
+  // The product of the factors of all axes but two.
+  CPPCUDA_HOST_DEVICE A product(int corner, int i, int without, int or_without) const {
+    A result = 1;
+    CPPCUDA_UNROLL(4)
+    for (int d = 0; d < Axes; ++d) {
+      if (d != without && d != or_without) result *= is_far(corner, d) ? far[d][i] : near[d][i];
+    }
+    return result;
+  }
+};
+
+// Replaces linear factors f by f^2 (3 - 2 f), whose first derivative is continuous.
+template <class A, int Axes, int L>
+CPPCUDA_HOST_DEVICE void smooth(Cells<A, Axes, L>& cells) {
+  for (int d = 0; d < Axes; ++d) {
+    for (int i = 0; i < L; ++i) {
+      const A near = cells.near[d][i], far = cells.far[d][i], slope = cells.slope[d][i];
+      cells.near[d][i] = near * near * (3 - 2 * near);
+      cells.far[d][i] = far * far * (3 - 2 * far);
+      cells.slope[d][i] = 6 * near * far * slope;
+      cells.curvature[d][i] = 6 * (near - far) * slope * slope;
+    }
+  }
+}
+
+// The kernel of LocateParams for one point.
+template <class Params>
+CPPCUDA_HOST_DEVICE void locate_point(const Params& p, int64_t batch, int64_t n) {
+  using P = typename Params::Position;
+  constexpr int axes = Params::Lookup::axes, corners = 1 << axes;
+  const int levels = p.lookup.levels();
+  P point[axes][1];
+  const P* from = p.point.at(batch, n);
+  for (int d = 0; d < axes; ++d) point[d][0] = from[d * p.point.column];
+  for (int level = 0; level < levels; ++level) {
+    Cells<P, axes, 1> cells;
+    p.lookup.locate(batch, n, 1, level, point, cells);
+    const int64_t number = (batch * p.points + n) * levels + level;
+    for (int c = 0; c < corners; ++c) {
+      const int64_t row = cells.row[c][0];
+      p.rows[number * corners + c] = row < 0 ? -1 : p.lookup.first_row(level) + row;
+    }
+    for (int d = 0; d < axes; ++d) {
+      const P slope = cells.slope[d][0], far = cells.far[d][0];
+      p.scale[number * axes + d] = slope;
+      p.shift[number * axes + d] = slope == 0 ? far : far - slope * point[d][0];
+    }
+  }
+}
+
+}  // namespace cppcuda::interpolation

@@ -1,0 +1,241 @@
+#include "cppcuda/kit/cpu/few.h"
+#include "cppcuda/kit/cpu/loops.h"
+#include "interpolation/cpu/terms.h"
+
+namespace cppcuda::interpolation {
+inline namespace CPPCUDA_ISA {
+namespace {
+
+using kit::for_vectors;
+
+// The processor prefetches the rest of longer rows.
+constexpr int64_t prefetched_bytes = 256;
+
+CPPCUDA_INLINE int64_t bytes_to_prefetch(int64_t row) { return row < prefetched_bytes ? row : prefetched_bytes; }
+
+template <class V, bool Unit, class T, class Count>
+CPPCUDA_INLINE V load(const T* row, int64_t f, int64_t step, Count n) {
+  return Unit ? V::load(row + f, n) : V::load(row + f * step, step, n);
+}
+
+// Unit: values of rows are contiguous. Out and Dot: what is requested, or may be.
+template <class T, int corners, int count, bool Unit, bool Out, bool Dot>
+CPPCUDA_FLATTEN void combine(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
+                             const BlockArguments<T>& a) {
+  using A = kit::opmath<T>;
+  using V = kit::Vec<A>;
+  const int64_t bytes = bytes_to_prefetch(a.features * a.step * static_cast<int64_t>(sizeof(T)));
+  const bool out = Out && (Unit || a.out), products = Dot && (Unit || a.grad);
+  for (int i = 0; i < a.valid; ++i) {
+    next.prefetch(i, bytes);
+    V dot[count];
+    if (Dot) {
+#pragma GCC unroll 32
+      for (int k = 0; k < count; ++k) dot[k] = 0;
+    }
+    for_vectors<V>(a.features, [&](int64_t f, auto n) {
+      V sum = 0, gradient = 0;
+      if (products) gradient = load<V, Unit>(a.grad + i * a.grad_row, f, a.grad_step, n);
+#pragma GCC unroll 32
+      for (int k = 0; k < count; ++k) {
+        const T* row = reinterpret_cast<const T*>(terms.row[k][i]);
+        if (!row) continue;
+        const V x = load<V, Unit>(row, f, k < corners ? a.step : a.second_step, n);
+        if (Out) sum = fma(V(terms.weight[k][i]), x, sum);
+        if (Dot) dot[k] = fma(gradient, x, dot[k]);
+      }
+      if (out) sum.store(a.out + i * a.out_row + f, n);
+    });
+    if (Dot) {
+      A sums[count];
+      V::sums(dot, std::integral_constant<int, count>(), sums);
+      for (int k = 0; k < count; ++k) terms.dot[k][i] = sums[k];
+    }
+  }
+}
+
+// Fast path: F contiguous values of the accumulation type, fewer than a register has.
+template <class T, int F, int count, bool Out, bool Dot>
+CPPCUDA_FLATTEN void combine_few(Terms<T, count>& terms, const Terms<T, count>& next, const BlockArguments<T>& a) {
+  using Values = kit::Few<T, F>;
+  const auto run = [&](auto missing) {
+    for (int i = 0; i < a.valid; ++i) {
+      next.prefetch(i, sizeof(Values));
+      Values gradient{}, sum{};
+      if (Dot) gradient = Values::load(a.grad + i * a.grad_row);
+#pragma GCC unroll 32
+      for (int k = 0; k < count; ++k) {
+        const T* row = reinterpret_cast<const T*>(terms.row[k][i]);
+        if (missing && !row) {
+          if (Dot) terms.dot[k][i] = 0;
+          continue;
+        }
+        const Values x = Values::load(row);
+        if (Out) sum = fma(terms.weight[k][i], x, sum);
+        if (Dot) terms.dot[k][i] = (gradient * x).sum();
+      }
+      if (Out) sum.store(a.out + i * a.out_row);
+    }
+  };
+  a.has_missing ? run(std::true_type()) : run(std::false_type());
+}
+
+// Calls f(F) with a number of features that has a fast path, if this is one.
+template <class V, class F>
+CPPCUDA_INLINE bool with_few(int64_t features, F f) {
+  switch (features) {
+    case 1:
+      return f(std::integral_constant<int, 1>()), true;
+    case 2:
+      return f(std::integral_constant<int, 2>()), true;
+    case 4:
+      return f(std::integral_constant<int, 4>()), true;
+    case 8:
+      if constexpr (V::lanes > 8) return f(std::integral_constant<int, 8>()), true;
+      return false;
+    default:
+      return false;
+  }
+}
+
+template <class T, int corners, int count, bool Out, bool Dot>
+void combine_unit(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
+                  const BlockArguments<T>& a) {
+  using V = kit::Vec<kit::opmath<T>>;
+  if constexpr (sizeof(T) == sizeof(kit::opmath<T>)) {
+    if (with_few<V>(a.features, [&](auto few) { combine_few<T, few, count, Out, Dot>(terms, next, a); })) return;
+  }
+  combine<T, corners, count, true, Out, Dot>(terms, next, a);
+}
+
+template <class T, int corners, int count>
+void choose(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next, const BlockArguments<T>& a) {
+  const bool unit = a.step == 1 && a.grad_step == 1 && (count == corners || a.second_step == 1);
+  const auto loop = !unit             ? combine<T, corners, count, false, true, true>
+                    : a.out && a.grad ? combine_unit<T, corners, count, true, true>
+                    : a.out           ? combine_unit<T, corners, count, true, false>
+                                      : combine_unit<T, corners, count, false, true>;
+  loop(terms, next, a);
+}
+
+template <bool Unit, class T, class A, int corners, int axes>
+CPPCUDA_FLATTEN void combine_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next,
+                                    const BlockArguments<T>& a, const A (&slope)[corners][axes][block_points],
+                                    T* out_slopes) {
+  using V = kit::Vec<A>;
+  const int64_t bytes = bytes_to_prefetch(a.features * a.step * static_cast<int64_t>(sizeof(T)));
+  for (int i = 0; i < a.valid; ++i) {
+    next.prefetch(i, bytes);
+    for_vectors<V>(a.features, [&](int64_t f, auto n) {
+      V sum = 0, slopes[axes];
+      for (V& s : slopes) s = 0;
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        const T* row = reinterpret_cast<const T*>(terms.row[c][i]);
+        if (!row) continue;
+        const V x = load<V, Unit>(row, f, a.step, n);
+        sum = fma(V(terms.weight[c][i]), x, sum);
+#pragma GCC unroll 4
+        for (int d = 0; d < axes; ++d) slopes[d] = fma(V(slope[c][d][i]), x, slopes[d]);
+      }
+      sum.store(a.out + i * a.out_row + f, n);
+      T values[axes][V::lanes];
+      for (int d = 0; d < axes; ++d) slopes[d].store(values[d]);
+      for (int64_t k = 0; k < n; ++k) {
+        for (int d = 0; d < axes; ++d) out_slopes[(i * a.features + f + k) * axes + d] = values[d][k];
+      }
+    });
+  }
+}
+
+template <class T, bool Unit>
+CPPCUDA_FLATTEN void spread(const auto& terms, const auto& next, const BlockArguments<T>& a) {
+  using A = kit::opmath<T>;
+  using V = kit::Vec<A>;
+  constexpr int corners = sizeof(terms.row) / sizeof(terms.row[0]);
+  const int64_t bytes = bytes_to_prefetch(a.features * static_cast<int64_t>(sizeof(A)));
+  for (int i = 0; i < a.valid; ++i) {
+    next.prefetch(i, bytes);
+    for_vectors<V>(a.features, [&](int64_t f, auto n) {
+      const V gradient = load<V, Unit>(a.grad + i * a.grad_row, f, a.grad_step, n);
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        A* row = reinterpret_cast<A*>(terms.row[c][i]);
+        if (!row) continue;
+        fma(V(terms.weight[c][i]), gradient, V::load(row + f, n)).store(row + f, n);
+      }
+    });
+  }
+}
+
+template <class T, int F>
+CPPCUDA_FLATTEN void spread_few(const auto& terms, const auto& next, const BlockArguments<T>& a) {
+  using A = kit::opmath<T>;
+  using Values = kit::Few<A, F>;
+  constexpr int corners = sizeof(terms.row) / sizeof(terms.row[0]);
+  const auto run = [&](auto missing) {
+    for (int i = 0; i < a.valid; ++i) {
+      next.prefetch(i, sizeof(Values));
+      const T* grad = a.grad + i * a.grad_row;
+      A values[F];
+      for (int f = 0; f < F; ++f) kit::Vec<A>::load(grad + f * a.grad_step, 1).store(values + f, 1);
+      const Values gradient = Values::load(values);
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        A* row = reinterpret_cast<A*>(terms.row[c][i]);
+        if (missing && !row) continue;
+        fma(terms.weight[c][i], gradient, Values::load(row)).store(row);
+      }
+    }
+  };
+  a.has_missing ? run(std::true_type()) : run(std::false_type());
+}
+
+}  // namespace
+
+template <class T, int corners>
+void TermLoops<T, corners>::gather(Terms<A, corners>& terms, const Terms<A, corners>& next,
+                                   const BlockArguments<T>& a) {
+  choose<T, corners>(terms, next, a);
+}
+
+template <class T, int corners>
+void TermLoops<T, corners>::gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
+                                   const BlockArguments<T>& a) {
+  choose<T, corners>(terms, next, a);
+}
+
+template <class T, int corners>
+void TermLoops<T, corners>::scatter(const Terms<A, corners>& terms, const Terms<A, corners>& next,
+                                    const BlockArguments<T>& a) {
+  if (with_few<V>(a.features, [&](auto few) { spread_few<T, few>(terms, next, a); })) return;
+  a.grad_step == 1 ? spread<T, true>(terms, next, a) : spread<T, false>(terms, next, a);
+}
+
+template <class T, int corners>
+template <int axes>
+void TermLoops<T, corners>::gather_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next,
+                                          const BlockArguments<T>& a, const A (&slope)[corners][axes][block_points],
+                                          T* out_slopes) {
+  if (a.step == 1) {
+    combine_slopes<true>(terms, next, a, slope, out_slopes);
+  } else {
+    combine_slopes<false>(terms, next, a, slope, out_slopes);
+  }
+}
+
+#define CPPCUDA_INSTANTIATE_TERMS(T)                                                                                  \
+  template struct TermLoops<T, 4>;                                                                                    \
+  template struct TermLoops<T, 8>;                                                                                    \
+  template struct TermLoops<T, 16>;                                                                                   \
+  template void TermLoops<T, 8>::gather_slopes(const Terms<kit::opmath<T>, 8>&, const Terms<kit::opmath<T>, 8>&,      \
+                                               const BlockArguments<T>&, const kit::opmath<T>(&)[8][3][block_points], \
+                                               T*)
+
+CPPCUDA_INSTANTIATE_TERMS(double);
+CPPCUDA_INSTANTIATE_TERMS(float);
+CPPCUDA_INSTANTIATE_TERMS(c10::Half);
+CPPCUDA_INSTANTIATE_TERMS(c10::BFloat16);
+
+}  // namespace CPPCUDA_ISA
+}  // namespace cppcuda::interpolation

@@ -1,0 +1,246 @@
+#pragma once
+
+// The CPU loops of interpolation. They take blocks of points: the cells of a block are located while the block before
+// it is computed, so that the rows of its corners can be prefetched.
+//
+// An operator's cpu/kernel.cpp includes this file and instantiates Kernel for its lookup.
+
+#include "cppcuda/kit/cpu/loops.h"
+#include "interpolation/cells.h"
+#include "interpolation/cpu/kernel.h"
+#include "interpolation/cpu/terms.h"
+#include "interpolation/params.h"
+
+namespace cppcuda::interpolation {
+inline namespace CPPCUDA_ISA {
+
+// What does not depend on the dtypes of the table and of the points.
+template <class A, class Lookup>
+struct CellLoops {
+  static constexpr int axes = Lookup::axes, corners = 1 << axes;
+
+  struct Block {
+    Cells<A, axes, block_points> cells;
+    A point[axes][block_points], direction[axes][block_points];
+    int valid;  // the number of points
+  };
+  using Weights = A[block_points];  // of a corner
+  using Rows = char* [block_points];
+
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void locate(const Lookup& lookup, int64_t batch, int64_t n, int level,
+                                                       Block& block) {
+    lookup.locate(batch, n, block.valid, level, block.point, block.cells);
+    if constexpr (Lookup::is_curved) {
+      if (lookup.is_smooth) smooth(block.cells);
+    }
+  }
+
+  // The weights of the corners or, with a direction, their derivatives.
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void weigh(const Block& block, bool has_direction, Weights* weight) {
+    if (has_direction) {
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        for (int i = 0; i < block_points; ++i) {
+          weight[c][i] = block.cells.weight_along(c, block.direction, i);
+        }
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        for (int i = 0; i < block_points; ++i) weight[c][i] = block.cells.weight(c, i);
+      }
+    }
+  }
+
+  // The addresses of rows begin .. end - 1 of a table; other rows count as missing. Returns whether there are any.
+  CPPCUDA_FLATTEN [[gnu::noinline]] static bool set_rows(const Block& block, const void* table, int64_t row_bytes,
+                                                         int64_t begin, int64_t end, Rows* rows) {
+    const auto count = static_cast<uint64_t>(end - begin);
+    bool missing = false;
+    for (int c = 0; c < corners; ++c) {
+      for (int i = 0; i < block_points; ++i) {
+        const int64_t row = block.cells.row[c][i];
+        const bool is_own = static_cast<uint64_t>(row - begin) < count;
+        missing |= !is_own;
+        rows[c][i] = is_own ? const_cast<char*>(static_cast<const char*>(table)) + row * row_bytes : nullptr;
+      }
+    }
+    return missing;
+  }
+
+  // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void add_slopes(const Block& block, bool has_direction, const Weights* dot,
+                                                           const Weights* second_dot, A* to) {
+    A sum[axes][block_points] = {};
+#pragma GCC unroll 16
+    for (int c = 0; c < corners; ++c) {
+#pragma GCC unroll 4
+      for (int d = 0; d < axes; ++d) {
+        if (has_direction) {
+          for (int i = 0; i < block_points; ++i) {
+            sum[d][i] += block.cells.template slope_along<Lookup::is_curved>(c, d, block.direction, i) * dot[c][i];
+          }
+        } else {
+          for (int i = 0; i < block_points; ++i) sum[d][i] += block.cells.slope_of(c, d, i) * dot[c][i];
+        }
+        if (second_dot) {
+          for (int i = 0; i < block_points; ++i) sum[d][i] += block.cells.slope_of(c, d, i) * second_dot[c][i];
+        }
+      }
+    }
+    for (int i = 0; i < block.valid; ++i) {
+      for (int d = 0; d < axes; ++d) to[i * axes + d] += sum[d][i];
+    }
+  }
+
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void set_slopes(const Block& block,
+                                                           A (&slope)[corners][axes][block_points]) {
+#pragma GCC unroll 16
+    for (int c = 0; c < corners; ++c) {
+#pragma GCC unroll 4
+      for (int d = 0; d < axes; ++d) {
+        for (int i = 0; i < block_points; ++i) slope[c][d][i] = block.cells.slope_of(c, d, i);
+      }
+    }
+  }
+};
+
+template <class Params>
+struct Loops {
+  using T = typename Params::Element;
+  using A = kit::opmath<T>;
+  using Lookup = typename Params::Lookup;
+  using Cell = CellLoops<A, Lookup>;
+  static constexpr int axes = Cell::axes, corners = Cell::corners;
+  using Calls = TermLoops<T, corners>;
+
+  template <int count>
+  struct Block : Cell::Block {
+    Terms<A, count> terms;
+    bool has_missing;
+  };
+
+  // Calls prepare(n, block) for the blocks of points first .. end - 1, and then f(n, block, terms of the next block);
+  // after the last block, these are its own.
+  template <int count, class Prepare, class F>
+  CPPCUDA_INLINE static void for_blocks(const Params& p, int64_t batch, int64_t first, int64_t end, int level,
+                                        Prepare prepare, F f) {
+    Block<count> blocks[2];
+    const auto prepare_if_any = [&](int64_t n, Block<count>& block) {
+      if (n >= end) return;
+      block.valid = static_cast<int>(end - n < block_points ? end - n : block_points);
+      read(p.point, batch, n, block.valid, block.point);
+      if (p.direction.data) read(p.direction, batch, n, block.valid, block.direction);
+      Cell::locate(p.lookup, batch, n, level, block);
+      prepare(block);
+    };
+    prepare_if_any(first, blocks[0]);
+    int now = 0;
+    for (int64_t n = first; n < end; n += block_points) {
+      prepare_if_any(n + block_points, blocks[1 - now]);
+      const int next = n + block_points < end ? 1 - now : now;
+      f(n, blocks[now], blocks[next].terms);
+      now = next;
+    }
+  }
+
+  template <class P>
+  CPPCUDA_INLINE static void read(const Strided<P>& points, int64_t batch, int64_t n, int valid,
+                                  A (&to)[axes][block_points]) {
+    for (int i = 0; i < block_points; ++i) {
+      const P* point = points.at(batch, n + (i < valid ? i : valid - 1));
+      for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(point[d * points.column]);
+    }
+  }
+
+  // One table, or two.
+  template <int count>
+  CPPCUDA_FLATTEN static void gather_level(const Params& p, int64_t batch, int64_t first, int64_t end, int level) {
+    const int64_t column = level * p.features, first_row = p.lookup.first_row(level),
+                  rows = p.lookup.end_row(level) - first_row;
+    const auto prepare = [&](Block<count>& block) {
+      const auto set_rows = [&](const Strided<T>& table, int from) {
+        return Cell::set_rows(block, table.at(batch, first_row), table.row * static_cast<int64_t>(sizeof(T)), 0, rows,
+                              block.terms.row + from);
+      };
+      block.has_missing = set_rows(p.table, 0);
+      Cell::weigh(block, p.direction.data, block.terms.weight);
+      if constexpr (count > corners) {
+        set_rows(p.second, corners);
+        Cell::weigh(block, false, block.terms.weight + corners);
+      }
+    };
+    for_blocks<count>(p, batch, first, end, level, prepare, [&](int64_t n, auto& block, const auto& next) {
+      const int64_t row = batch * p.points + n;
+      const BlockArguments<T> arguments{.valid = block.valid,
+                                        .has_missing = block.has_missing,
+                                        .features = p.features,
+                                        .step = p.table.column,
+                                        .second_step = p.second.column,
+                                        .grad = p.grad.data ? p.grad.at(batch, n) + column * p.grad.column : nullptr,
+                                        .grad_row = p.grad.row,
+                                        .grad_step = p.grad.data ? p.grad.column : 1,
+                                        .out = p.out ? p.out + row * p.columns() + column : nullptr,
+                                        .out_row = p.columns()};
+      if constexpr (Lookup::gives_slopes && count == corners) {
+        if (p.out_slopes) {
+          A slope[corners][axes][block_points];
+          Cell::set_slopes(block, slope);
+          return Calls::gather_slopes(block.terms, next, arguments, slope, p.out_slopes + row * p.features * axes);
+        }
+      }
+      Calls::gather(block.terms, next, arguments);
+      if (p.grad_points) {
+        Cell::add_slopes(block, p.direction.data, block.terms.dot,
+                         count > corners ? block.terms.dot + corners : nullptr, p.grad_points + row * axes);
+      }
+    });
+  }
+
+  CPPCUDA_FLATTEN static void gather(const Params& p, int64_t batch, int64_t first, int64_t end) {
+    if (p.grad_points) {
+      A* to = p.grad_points + (batch * p.points + first) * axes;
+      for (int64_t i = 0; i < (end - first) * axes; ++i) to[i] = 0;
+    }
+    const auto loop = p.second.data ? gather_level<2 * corners> : gather_level<corners>;
+    for (int level = 0; level < p.lookup.levels(); ++level) loop(p, batch, first, end, level);
+  }
+
+  // Rows begin .. end - 1 of a level. Those of other tasks count as missing.
+  CPPCUDA_FLATTEN static void scatter(const Params& p, int64_t batch, int level, int64_t begin, int64_t end) {
+    using V = kit::Vec<A>;
+    const int64_t rows = p.lookup.end_row(p.lookup.levels() - 1), column = level * p.features;
+    A* table = p.table + (batch * rows + p.lookup.first_row(level)) * p.features;
+    kit::for_vectors<V>((end - begin) * p.features,
+                        [&](int64_t f, auto n) { V(0).store(table + begin * p.features + f, n); });
+    const auto prepare = [&](Block<corners>& block) {
+      block.has_missing =
+          Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end, block.terms.row);
+      Cell::weigh(block, p.direction.data, block.terms.weight);
+    };
+    for_blocks<corners>(p, batch, 0, p.points, level, prepare, [&](int64_t n, auto& block, const auto& next) {
+      Calls::scatter(block.terms, next,
+                     {.valid = block.valid,
+                      .has_missing = block.has_missing,
+                      .features = p.features,
+                      .grad = p.grad.at(batch, n) + column * p.grad.column,
+                      .grad_row = p.grad.row,
+                      .grad_step = p.grad.column});
+    });
+  }
+};
+
+}  // namespace CPPCUDA_ISA
+
+template <class Isa, class T, class P, class Lookup>
+void Kernel<Isa, T, P, Lookup>::gather(const GatherParams<T, P, Lookup>& p, int64_t batch, int64_t first, int64_t end) {
+  Loops<GatherParams<T, P, Lookup>>::gather(p, batch, first, end);
+}
+
+template <class Isa, class T, class P, class Lookup>
+void Kernel<Isa, T, P, Lookup>::scatter(const ScatterParams<T, P, Lookup>& p, int64_t batch, int level, int64_t begin,
+                                        int64_t end) {
+  Loops<ScatterParams<T, P, Lookup>>::scatter(p, batch, level, begin, end);
+}
+
+}  // namespace cppcuda::interpolation

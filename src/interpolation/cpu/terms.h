@@ -1,0 +1,65 @@
+#pragma once
+
+// The sums over the corners of points. These loops know neither where rows come from nor the dtype of points, and are
+// compiled once for all operators (kernel.cpp).
+
+#include "cppcuda/kit/cpu/vec.h"
+#include "cppcuda/kit/math/opmath.h"
+
+namespace cppcuda::interpolation {
+inline namespace CPPCUDA_ISA {
+
+// Points are computed in blocks.
+inline constexpr int block_points = 16;
+
+// The terms of sums over corners, for a block of points: rows and their weights. In sums over two tables the terms of
+// the second one follow those of the first.
+template <class A, int count>
+struct Terms {
+  char* row[count][block_points];  // null if the corner is missing
+  A weight[count][block_points];
+  A dot[count][block_points];  // results: the products of rows with grad
+
+  // Prefetches the rows of a point. Loops call this for a point of the next block beside each point of this one,
+  // because a burst of prefetches would wait for its first lines.
+  CPPCUDA_INLINE void prefetch(int i, int64_t bytes) const {
+    for (int64_t line = 0; line < bytes; line += 64) {
+#pragma GCC unroll 32
+      for (int k = 0; k < count; ++k) __builtin_prefetch(row[k][i] + line);
+    }
+  }
+};
+
+// The other arguments, for the first point of the block; strides in elements.
+template <class T>
+struct BlockArguments {
+  int valid;         // the number of points
+  bool has_missing;  // whether a corner may be missing
+  int64_t features;
+  int64_t step = 1, second_step = 1;  // from value to value in rows of the tables
+  const T* grad = nullptr;            // not null if the products with it are requested
+  int64_t grad_row = 0, grad_step = 1;
+  T* out = nullptr;  // not null if it is requested
+  int64_t out_row = 0;
+};
+
+template <class T, int corners>
+struct TermLoops {
+  using A = kit::opmath<T>;
+  using V = kit::Vec<A>;
+
+  // out[f] = sum_k weight_k row_k[f], and dot_k = sum_f row_k[f] grad[f].
+  static void gather(Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
+  static void gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next, const BlockArguments<T>& a);
+
+  // out[f] as before, and out_slopes[f, d] = sum_k slope_k[d] row_k[f].
+  template <int axes>
+  static void gather_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a,
+                            const A (&slope)[corners][axes][block_points], T* out_slopes);
+
+  // row_k[f] += weight_k grad[f], in rows of the accumulation type.
+  static void scatter(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
+};
+
+}  // namespace CPPCUDA_ISA
+}  // namespace cppcuda::interpolation

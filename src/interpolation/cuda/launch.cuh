@@ -1,0 +1,138 @@
+#pragma once
+
+// The launches of the CUDA kernels of interpolation, and their entries in the table of kernels.
+
+#include "cppcuda/kit/cuda/launch.cuh"
+#include "cppcuda/kit/cuda/width.h"
+#include "cppcuda/kit/kernel_table.h"
+#include "interpolation/cuda/kernel.cuh"
+#include "interpolation/cuda/launch.h"
+
+namespace cppcuda::interpolation {
+
+inline Work work_of(int64_t levels, int64_t batches, int64_t points, int lane_bits) {
+  return {.count = levels * batches * points, .level = batches * points, .batch = points, .lane_bits = lane_bits};
+}
+
+// What the Params have besides points, which kernels read through Points.
+template <class T, class P, class Lookup>
+Interpolation<T, T, Lookup> without_points(const Interpolation<T, P, Lookup>& p) {
+  return {p.lookup, p.batches, p.points, p.features, {}, {}};
+}
+
+// Whether accesses of this many values are aligned. A row is contiguous.
+template <class T>
+bool is_aligned(const Strided<T>& t, int width) {
+  return !t.data || (t.column == 1 && kit::is_aligned(t.data, {t.batch, t.row}, width * sizeof(T)));
+}
+
+// Calls f(std::integral_constant<int, N>) with N = pack, 2 or 1.
+template <int pack, class F>
+void with_access_width(int width, F f) {
+  if (width == pack) return f(std::integral_constant<int, pack>());
+  if constexpr (pack > 2) {
+    if (width == 2) return f(std::integral_constant<int, 2>());
+  }
+  f(std::integral_constant<int, 1>());
+}
+
+template <class T, class P, class Lookup>
+void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
+  constexpr int pack = kit::pack_size<T>;
+  const int64_t points = p.batches * p.points, levels = p.lookup.levels();
+  const int width = access_width(p.features, pack, [&](int n) {
+    const int bytes = n * sizeof(T);
+    return is_aligned(p.table, n) && is_aligned(p.second, n) && is_aligned(p.grad, n) &&
+           kit::is_aligned(p.out, {}, bytes) && kit::is_aligned(p.out_slopes, {}, bytes);
+  });
+  const GatherParams<T, T, Lookup> params{without_points(p), p.table,      p.second, p.grad, p.out,
+                                          p.out_slopes,      p.grad_points};
+  const Points<T> point = p.point, direction = p.direction;
+  // levels_of_work: the number of levels whose work is divided among threads.
+  const auto run = [&](int n, int64_t levels_of_work, auto call) {
+    const PointLaunch launch = point_launch(points * levels_of_work, p.features, n);
+    call(launch.shape, work_of(levels_of_work, p.batches, p.points, launch.lane_bits));
+  };
+  if (direction.given()) {
+    with_access_width<pack>(width, [&](auto n) {
+      run(n, 1, [&](const auto& shape, const Work& work) {
+        kit::launch(double_backward_kernel<n, T, Lookup>, shape, stream, params, point, direction, work);
+      });
+    });
+    return;
+  }
+  if constexpr (Lookup::gives_slopes) {
+    if (p.out_slopes) {
+      kit::with_width<pack>(width == pack, [&](auto n) {
+        run(n, 1, [&](const auto& shape, const Work& work) {
+          kit::launch(slopes_kernel<n, T, Lookup>, shape, stream, params, point, work);
+        });
+      });
+      return;
+    }
+  }
+  with_access_width<pack>(width, [&](auto n) {
+    if (p.out) {
+      run(n, levels, [&](const auto& shape, const Work& work) {
+        kit::launch(forward_kernel<n, T, Lookup>, shape, stream, params, point, work);
+      });
+    }
+    if (p.grad_points) {
+      run(n, 1, [&](const auto& shape, const Work& work) {
+        kit::launch(grad_points_kernel<n, T, Lookup>, shape, stream, params, point, work);
+      });
+    }
+  });
+}
+
+template <class T, class P, class Lookup>
+void scatter(const ScatterParams<T, P, Lookup>& p, kit::CudaStream& stream) {
+  const int64_t levels = p.lookup.levels();
+  const PointLaunch launch = point_launch(levels * p.batches * p.points, p.features, 1);
+  const ScatterParams<T, T, Lookup> params{without_points(p), p.grad, p.table};
+  kit::launch(scatter_kernel<T, Lookup>, launch.shape, stream, params, p.point, p.direction,
+              work_of(levels, p.batches, p.points, launch.lane_bits));
+}
+
+template <class P, class Lookup>
+void terms(const TermParams<P, Lookup>& p, kit::CudaStream& stream) {
+  kit::launch(terms_kernel<P, Lookup>, kit::grid_stride_launch(p.count), stream, p, p.point, p.direction,
+              work_of(p.lookup.levels(), p.batches, p.points, 0));
+}
+
+template <class T>
+void sum(const SumParams<T>& p, kit::CudaStream& stream) {
+  const PointLaunch launch = point_launch(p.runs(), p.features, 1);
+  const Work work = work_of(p.levels, p.batches, p.points, launch.lane_bits);
+  kit::launch(sum_kernel<T>, launch.shape, stream, p, p.count, work);
+  kit::launch(join_kernel<T>, point_launch(p.runs() - 1, p.features, 1).shape, stream, p, work);
+}
+
+template <class P, class Lookup>
+void locate(const LocateParams<P, Lookup>& p, kit::CudaStream& stream) {
+  kit::launch(locate_kernel<P, Lookup>, kit::grid_stride_launch(p.batches * p.points), stream, p,
+              work_of(1, p.batches, p.points, 0));
+}
+
+// Adds the kernels for a lookup. Returns true, so that it can initialise a constant.
+template <class Lookup>
+bool add_to_table() {
+  kit::for_each_dtypes([]<class T, class P>() {
+    kit::add_to_table(&gather<T, P, Lookup>);
+    kit::add_to_table(&scatter<T, P, Lookup>);
+  });
+  return kit::for_each_dtype([]<class T>() {
+    kit::add_to_table(&terms<T, Lookup>);
+    kit::add_to_table(&sum<T>);
+  });
+}
+
+// Adds the kernel for a lookup whose third derivatives need it.
+template <class Lookup>
+bool add_locate_to_table() {
+  kit::add_to_table(&locate<float, Lookup>);
+  kit::add_to_table(&locate<double, Lookup>);
+  return true;
+}
+
+}  // namespace cppcuda::interpolation

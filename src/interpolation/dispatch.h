@@ -1,0 +1,215 @@
+#pragma once
+
+// Converts tensors to the kernels' Params. An operator's dispatch.cpp adds its lookup, and the table as [B, V, F].
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/op.h"
+#include "interpolation/params.h"
+
+namespace cppcuda::interpolation {
+
+// A tensor [rows, columns] or [B, rows, columns]; may be undefined.
+template <class T>
+Strided<T> strided(const Tensor& t) {
+  if (!t.defined()) return {};
+  return {t.const_data_ptr<T>(), t.dim() == 3 ? t.stride(0) : 0, t.stride(-2), t.stride(-1)};
+}
+
+// A tensor into which a kernel sums in the accumulation type, rounded to the dtype of `to` when it is done.
+class Sums {
+ public:
+  explicit Sums(const Tensor& to) : to_(to) {
+    if (to.defined())
+      sums_ = kit::is_16bit(to.scalar_type()) ? at::empty(to.sizes(), to.options().dtype(at::kFloat)) : to;
+  }
+  template <class A>
+  A* data() const {
+    return sums_.defined() ? sums_.mutable_data_ptr<A>() : nullptr;
+  }
+  void zero() const { sums_.zero_(); }
+  void finish() const {
+    if (to_.defined() && !sums_.is_same(to_)) to_.copy_(sums_);
+  }
+
+ private:
+  Tensor to_, sums_;
+};
+
+// The arguments of GatherParams and ScatterParams; undefined tensors are null. `table` of a scatter is the output.
+struct Arguments {
+  Tensor points, directions = {}, table = {}, second = {}, grad = {}, out = {}, out_slopes = {}, grad_points = {};
+};
+
+// An output, or an undefined tensor if output_mask excludes it.
+inline Tensor requested(const Tensor& output, bool is_requested) { return is_requested ? output : Tensor(); }
+
+inline int64_t batches(const Tensor& points) { return points.dim() == 3 ? points.size(0) : 1; }
+
+// Sets what all Params have.
+template <class T, class P, class Params, class Lookup>
+void set_common(Params& params, const Lookup& lookup, const Arguments& a) {
+  params.lookup = lookup;
+  params.batches = batches(a.points);
+  params.points = a.points.size(-2);
+  params.features = a.table.size(-1);
+  params.point = strided<P>(a.points);
+  params.direction = strided<P>(a.directions);
+  params.grad = strided<T>(a.grad);
+}
+
+template <class Lookup>
+void gather(const Lookup& lookup, const Arguments& a) {
+  const Sums grad_points(a.grad_points);
+  const auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
+    GatherParams<T, P, Lookup> params;
+    set_common<T, P>(params, lookup, a);
+    params.table = strided<T>(a.table);
+    params.second = strided<T>(a.second);
+    params.out = a.out.defined() ? a.out.mutable_data_ptr<T>() : nullptr;
+    params.out_slopes = a.out_slopes.defined() ? a.out_slopes.mutable_data_ptr<T>() : nullptr;
+    params.grad_points = grad_points.data<kit::opmath<T>>();
+    kit::run(a.points.device(), params);
+  };
+  kit::visit_dtypes(a.table.scalar_type(), a.points.scalar_type(), call);
+  grad_points.finish();
+}
+
+// A scatter on CUDA that adds in a fixed order (params.h). It takes the points in slices, because each term needs about
+// 32 bytes of memory, most of them for the sort.
+template <class T, class P, class Lookup>
+void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOptions& options,
+                      int64_t max_terms = int64_t{1} << 24,  // not measured
+                      int64_t max_narrow_row = std::numeric_limits<int32_t>::max()) {
+  constexpr int64_t corners = int64_t{1} << Lookup::axes;
+  const int64_t levels = p.lookup.levels(), rows = p.batches * p.lookup.end_row(static_cast<int>(levels) - 1);
+  const int64_t points = p.batches * p.points * levels;
+  const int64_t max_count = std::max<int64_t>(1, max_terms / corners);
+  const bool is_wide = rows > max_narrow_row;
+  for (int64_t first = 0; first < points; first += max_count) {
+    const int64_t count = std::min(points - first, max_count), terms = count * corners;
+    const Tensor row = at::empty({terms}, options.dtype(is_wide ? at::kLong : at::kInt));
+    const Tensor weight = at::empty({terms}, options.dtype(c10::CppTypeToScalarType<kit::opmath<T>>::value));
+    kit::run(options.device(), TermParams<P, Lookup>{.lookup = p.lookup,
+                                                     .batches = p.batches,
+                                                     .points = p.points,
+                                                     .first = first,
+                                                     .count = count,
+                                                     .point = p.point,
+                                                     .direction = p.direction,
+                                                     .row = {row.mutable_data_ptr(), is_wide},
+                                                     .weight = weight.mutable_data_ptr<kit::opmath<T>>()});
+    const auto [sorted, order] = at::sort(row, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    SumParams<T> sums{.batches = p.batches,
+                      .points = p.points,
+                      .levels = levels,
+                      .features = p.features,
+                      .rows = rows,
+                      .first = first,
+                      .count = count,
+                      .terms = terms,
+                      .row = {sorted.mutable_data_ptr(), is_wide},
+                      .order = order.template const_data_ptr<int64_t>(),
+                      .weight = weight.const_data_ptr<kit::opmath<T>>(),
+                      .grad = p.grad,
+                      .table = p.table,
+                      .partial = nullptr};
+    const Tensor partial = at::empty({sums.runs(), p.features}, weight.options());
+    sums.partial = partial.mutable_data_ptr<kit::opmath<T>>();
+    kit::run(options.device(), sums);
+  }
+}
+
+template <class Lookup>
+void scatter(const Lookup& lookup, const Arguments& a) {
+  const Sums table(a.table);
+  const auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
+    ScatterParams<T, P, Lookup> params;
+    set_common<T, P>(params, lookup, a);
+    params.table = table.data<kit::opmath<T>>();
+    if (a.points.is_cuda()) {
+      table.zero();
+      if (at::globalContext().deterministicAlgorithms()) return scatter_in_order(params, a.points.options());
+    }
+    kit::run(a.points.device(), params);
+  };
+  kit::visit_dtypes(a.table.scalar_type(), a.points.scalar_type(), call);
+  table.finish();
+}
+
+// The kernels of an operator's declarations. `table` and the like are [V, F] or [B, V, F], where V may be several dims.
+
+template <class Lookup>
+void run_forward(const Lookup& lookup, const Tensor& table, const Tensor& points, const Tensor& out) {
+  if (out.numel() != 0) gather(lookup, {.points = points, .table = table, .out = out});
+}
+
+// The outputs are undefined if they are not requested, and table unless grad_points is.
+template <class Lookup>
+void run_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table, const Tensor& points,
+                  const Tensor& grad_table, const Tensor& grad_points) {
+  if (grad.numel() == 0) {
+    for (const Tensor& t : {grad_table, grad_points}) {
+      if (t.defined()) t.zero_();  // an empty sum
+    }
+    return;
+  }
+  if (grad_points.defined())
+    gather(lookup, {.points = points, .table = table, .grad = grad, .grad_points = grad_points});
+  if (grad_table.defined()) scatter(lookup, {.points = points, .table = grad_table, .grad = grad});
+}
+
+// The outputs are undefined if they are not requested; table and grad_grad_table if they are zeros.
+template <class Lookup>
+void run_double_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table, const Tensor& points,
+                         const Tensor& grad_grad_table, const Tensor& directions, const Tensor& grad_grad,
+                         const Tensor& grad_table, const Tensor& grad_points) {
+  if (grad.numel() == 0) {
+    for (const Tensor& t : {grad_table, grad_points}) {
+      if (t.defined()) t.zero_();  // an empty sum
+    }
+    return;
+  }
+  if (grad_grad.defined() || grad_points.defined()) {
+    gather(lookup, {.points = points,
+                    .directions = directions,
+                    .table = table,
+                    .second = grad_grad_table,
+                    .grad = grad_points.defined() ? grad : Tensor(),
+                    .out = grad_grad,
+                    .grad_points = grad_points});
+  }
+  if (grad_table.defined()) {
+    scatter(lookup, {.points = points, .directions = directions, .table = grad_table, .grad = grad});
+  }
+}
+
+// rows [B?, N, levels * corners], scale and shift [B?, N, levels * axes].
+template <class Lookup>
+void run_locate(const Lookup& lookup, const char* op, const Tensor& points, const Tensor& rows, const Tensor& scale,
+                const Tensor& shift) {
+  TORCH_CHECK(!kit::is_16bit(points.scalar_type()), op, ": points must be of dtype float64 or float32, got ",
+              points.scalar_type());
+  if (rows.numel() == 0) return;
+  const auto call = [&]<class P>(std::type_identity<P>) {
+    if constexpr (sizeof(P) >= sizeof(float)) {
+      kit::run(points.device(), LocateParams<P, Lookup>{.lookup = lookup,
+                                                        .batches = batches(points),
+                                                        .points = points.size(-2),
+                                                        .point = strided<P>(points),
+                                                        .rows = rows.mutable_data_ptr<int64_t>(),
+                                                        .scale = scale.mutable_data_ptr<P>(),
+                                                        .shift = shift.mutable_data_ptr<P>()});
+    }
+  };
+  kit::visit_dtype(points.scalar_type(), call);
+}
+
+}  // namespace cppcuda::interpolation

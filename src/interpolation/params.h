@@ -1,0 +1,120 @@
+#pragma once
+
+// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes.
+
+#include <cstdint>
+
+#include "cppcuda/kit/math/host_device.h"
+#include "cppcuda/kit/math/opmath.h"
+
+namespace cppcuda::interpolation {
+
+// A tensor [B, rows, columns]; without a batch the batch stride is 0.
+template <class T>
+struct Strided {
+  const T* data = nullptr;
+  int64_t batch = 0, row = 0, column = 0;
+
+  CPPCUDA_HOST_DEVICE const T* at(int64_t b, int64_t r) const { return data + b * batch + r * row; }
+};
+
+// What all kernels have in common. A level has `features` columns of `grad` and of the outputs.
+template <class T, class P, class Lookup_>
+struct Interpolation {
+  using Element = T;
+  using Lookup = Lookup_;
+
+  Lookup lookup;
+  int64_t batches, points, features;
+  Strided<P> point;      // [B, N, axes]
+  Strided<P> direction;  // the same; may be null
+
+  CPPCUDA_HOST_DEVICE int64_t columns() const { return lookup.levels() * features; }
+};
+
+// With the weights w of a point's corners or, if a direction is given, their derivatives in that direction, and the
+// table's rows x of the corners:
+//
+//   out = sum_c w_c x_c                       grad_points = sum_c slopes of w_c (x_c . grad)
+//
+// `second` adds the same terms with weights without a direction.
+template <class T, class P, class Lookup>
+struct GatherParams : Interpolation<T, P, Lookup> {
+  Strided<T> table, second;     // [B, V, F]; second may be null
+  Strided<T> grad;              // [B, N, levels F]; null if grad_points is
+  T* out;                       // contiguous, [B, N, levels F], or null
+  T* out_slopes;                // contiguous, [B, N, F, axes]: the derivatives of out by the coordinates, or null
+  kit::opmath<T>* grad_points;  // contiguous, [B, N, axes], or null
+};
+
+// The transpose: table[row of c] += w_c grad.
+template <class T, class P, class Lookup>
+struct ScatterParams : Interpolation<T, P, Lookup> {
+  Strided<T> grad;        // [B, N, levels F]
+  kit::opmath<T>* table;  // contiguous, [B, V, F]; on CUDA zeros at first
+};
+
+// A scatter that adds in a fixed order has three steps on CUDA: a kernel writes the row and the weight of each term,
+// torch sorts the terms by their rows, and a kernel sums the terms of each row in that order. A term is the weight of a
+// corner times a row of grad. The points of all batches are numbered; those of the next level follow. A call takes
+// `count` of them from `first` on, and corner c of point first + i is term c count + i.
+
+// Numbers of rows in the tables of all batches, in 32 bits if they fit.
+struct RowNumbers {
+  void* data;
+  bool is_wide;
+
+  CPPCUDA_HOST_DEVICE int64_t at(int64_t i) const {
+    return is_wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
+  CPPCUDA_HOST_DEVICE void set(int64_t i, int64_t row) const {
+    if (is_wide) {
+      static_cast<int64_t*>(data)[i] = row;
+    } else {
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(row);
+    }
+  }
+};
+
+template <class P, class Lookup_>
+struct TermParams {
+  using Lookup = Lookup_;
+
+  Lookup lookup;
+  int64_t batches, points, first, count;
+  Strided<P> point, direction;  // as in Interpolation
+  RowNumbers row;               // of each term; the number of all rows if the corner is missing
+  kit::opmath<P>* weight;       // of each term
+};
+
+template <class T>
+struct SumParams {
+  int64_t batches, points, levels, features, rows, first, count;  // rows: of the tables of all batches
+  int64_t terms;
+  RowNumbers row;        // of each term, sorted
+  const int64_t* order;  // the numbers of the sorted terms
+  const kit::opmath<T>* weight;
+  Strided<T> grad;          // [B, N, levels F]
+  kit::opmath<T>* table;    // contiguous, [B, V, F]; the sums are added to it
+  kit::opmath<T>* partial;  // [runs, F]: sums of terms whose row has terms in an earlier run
+
+  // Threads sum runs of so many terms. Not measured.
+  static constexpr int64_t run = 32;
+  CPPCUDA_HOST_DEVICE int64_t runs() const { return (terms + run - 1) / run; }
+};
+
+// Where the points are, for derivatives that are composed of torch's operators: the position of a coordinate p between
+// the near and the far side of its cell is scale p + shift.
+template <class P, class Lookup_>
+struct LocateParams {
+  using Position = P;
+  using Lookup = Lookup_;
+
+  Lookup lookup;
+  int64_t batches, points;
+  Strided<P> point;
+  int64_t* rows;     // contiguous, [B, N, levels, corners]; -1 for a missing corner
+  P *scale, *shift;  // contiguous, [B, N, levels, axes]
+};
+
+}  // namespace cppcuda::interpolation

@@ -1,0 +1,12 @@
+#include "interpolation/cpu/launch.h"
+
+#include "ops/grid_sample3d/lookup.h"
+
+namespace cppcuda::ops::grid_sample3d {
+namespace {
+
+[[maybe_unused]] const bool added =
+    interpolation::add_to_table<Lookup>() && interpolation::add_locate_to_table<Lookup>();
+
+}  // namespace
+}  // namespace cppcuda::ops::grid_sample3d

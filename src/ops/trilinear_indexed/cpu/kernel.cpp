@@ -1,0 +1,9 @@
+#include "interpolation/cpu/loops.h"
+#include "ops/trilinear_indexed/lookup.h"
+
+namespace cppcuda::interpolation {
+
+CPPCUDA_INSTANTIATE_INTERPOLATION(ops::trilinear_indexed::Lookup<int32_t>);
+CPPCUDA_INSTANTIATE_INTERPOLATION(ops::trilinear_indexed::Lookup<int64_t>);
+
+}  // namespace cppcuda::interpolation
