@@ -8,7 +8,19 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-__all__ = ["lltm_cell", "quick_gelu", "quick_gelu_", "sigmoid", "sigmoid_", "trilinear", "upsample_bilinear2d"]
+__all__ = [
+    "grid_sample3d",
+    "hash_grid",
+    "lltm_cell",
+    "quick_gelu",
+    "quick_gelu_",
+    "sigmoid",
+    "sigmoid_",
+    "trilinear",
+    "trilinear_indexed",
+    "trilinear_indexed_with_grad",
+    "upsample_bilinear2d",
+]
 
 # Unlike torch's, `out` is not keyword-only, because TorchScript does not support keyword-only arguments with a default.
 # TorchScript knows the types and drops the code under `if not isinstance(...)`. In eager mode the check takes about
@@ -215,6 +227,252 @@ def trilinear(feats: Tensor, points: Tensor) -> Tensor:
     if not (isinstance(feats, Tensor) and isinstance(points, Tensor)):
         _check_tensors("trilinear", feats=feats, points=points)
     return torch.ops.cppcuda.trilinear(feats, points)
+
+
+def grid_sample3d(input: Tensor, points: Tensor, padding_mode: str = "zeros", align_corners: bool = False) -> Tensor:
+    r"""Samples a volume of feature vectors at points, by trilinear interpolation, with the conventions of
+    :func:`torch.nn.functional.grid_sample`.
+
+    .. math::
+        \text{out}_{nf} = \sum_{i_z,i_y,i_x} \max(0, 1 - |z - i_z|) \, \max(0, 1 - |y - i_y|) \,
+        \max(0, 1 - |x - i_x|) \, \text{input}_{i_z,i_y,i_x,f}
+
+    where :math:`x, y, z` are the positions of point :math:`n` along W, H and D. For a coordinate :math:`p` along an
+    axis of :math:`S` voxels, the position is :math:`((p + 1) S - 1) / 2`, so that -1 and 1 are the outer faces of the
+    first and the last voxel, or with ``align_corners`` :math:`(p + 1) (S - 1) / 2`, so that they are their centres.
+
+    Args:
+        input: ``[D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any strides. D, H and W are 1 to
+            2**30. For a volume ``[B, F, D, H, W]`` pass ``volume.permute(0, 2, 3, 4, 1)``, a view that is not copied;
+            the call is fastest if the memory format of the volume is ``torch.channels_last_3d``.
+        points: ``[N, 3]``, coordinates (x, y, z), x along W, y along H and z along D, in the dtype of ``input``, with
+            any strides. They may be float32 if ``input`` has 16 bits, because positions lose too much precision in
+            bfloat16.
+        padding_mode: what positions outside mean: ``"zeros"``, voxels outside are 0; ``"border"``, positions are
+            clamped to 0 to S - 1; ``"reflection"``, positions are reflected at the coordinates -1 and 1 until they are
+            inside, and then clamped.
+        align_corners: whether the coordinates -1 and 1 are the centres of the first and the last voxel.
+
+    Returns:
+        ``[N, F]``, contiguous, in the dtype of ``input``. Positions and sums are computed in float32, or in float64 for
+        float64.
+
+    A batch ``[B, D, H, W, F]`` with ``[B, N, 3]`` gives ``[B, N, F]``. N, B and F may be 0. For such a batch,
+    ``F.grid_sample(volume, points[:, :, None, None])`` returns the same values as ``[B, F, N, 1, 1]``.
+
+    Gradients, for :math:`w_{nc}` the weight of corner c of the cell of point n: the sum of
+    :math:`w_{nc} \, \text{grad}_{nf}` over the corners that are a voxel for ``input``, and
+    :math:`\sum_{cf} \partial_k w_{nc} \, \text{input}_{cf} \, \text{grad}_{nf}` for coordinate k of ``points``. Where
+    the slope jumps, at the centres of voxels and where padding begins, the gradient is that of ``F.grid_sample``. The
+    operator is differentiable any number of times, in reverse and forward mode. First and second derivatives, such as
+    those of an eikonal loss, are computed in one pass each. Under ``vmap`` over ``points`` alone, ``input`` gets one
+    gradient and not one for each row of the batch.
+
+    Results have the same bits on every run and for any number of threads. On a GPU this holds for the gradient of
+    ``input`` only under ``torch.use_deterministic_algorithms(True)``, which selects a slower way without float atomics.
+
+    Under autocast ``input`` keeps its dtype and 16-bit ``points`` become float32.
+
+    Raises:
+        TypeError: if ``input`` or ``points`` is not a tensor, or ``padding_mode`` is not a string.
+        RuntimeError: for other modes, ranks, sizes, dtypes or layouts, or if the devices differ.
+
+    The method is the bilinear sampler of M. Jaderberg et al., "Spatial transformer networks", 2015, section 3.3, in
+    three dimensions.
+    """
+    if not (isinstance(input, Tensor) and isinstance(points, Tensor) and isinstance(padding_mode, str)):
+        _check_tensors("grid_sample3d", input=input, points=points)
+        _check_padding_mode(padding_mode)
+    return torch.ops.cppcuda.grid_sample3d(input, points, padding_mode, align_corners)
+
+
+def _check_padding_mode(mode: Any) -> None:
+    """Raises TypeError if `mode` is not a string; the operator checks the strings."""
+    if not isinstance(mode, str):
+        raise TypeError(f"grid_sample3d: padding_mode must be 'zeros', 'border' or 'reflection', got {mode!r}")
+
+
+def trilinear_indexed(table: Tensor, corners: Tensor, points: Tensor) -> Tensor:
+    r"""Trilinear interpolation in voxels whose corners are rows of a shared table, as in a sparse voxel grid.
+
+    With :math:`(u, v, w) = (\text{points}_n + 1) / 2`,
+
+    .. math::
+        \text{out}_{nf} = \sum_{i,j,k \in \{0,1\}} u_i v_j w_k \, \text{table}_{\text{corners}_{n,\,4i+2j+k},\,f},
+        \qquad t_0 = 1 - t, \; t_1 = t
+
+    that is, :func:`trilinear` of ``table[corners]``, without the memory for these ``[N, 8, F]`` features. A corner of
+    -1 is a missing vertex, whose features are zeros. Outside [-1, 1] the interpolant continues, linear in each
+    coordinate.
+
+    Args:
+        table: ``[V, F]``, the features of the vertices, of dtype float64, float32, float16 or bfloat16, with any
+            strides.
+        corners: ``[N, 8]``, rows of ``table`` or -1, of dtype int32 or int64, with any strides. Several points may
+            have the same voxel.
+        points: ``[N, 3]``, coordinates in [-1, 1] of a voxel, in the dtype of ``table``, with any strides. They may be
+            float32 if ``table`` has 16 bits, because positions lose too much precision in bfloat16.
+
+    Returns:
+        ``[N, F]``, contiguous, in the dtype of ``table``. For a 16-bit ``table`` sums are taken in float32.
+
+    A batch ``[B, V, F]`` with ``[B, N, 8]`` and ``[B, N, 3]`` gives ``[B, N, F]``. V, N, B and F may be 0.
+
+    Gradients, for :math:`w_{nc}` the weight of corner c of point n: for row r of ``table`` the sum of
+    :math:`w_{nc} \, \text{grad}_{nf}` over all n and c with :math:`\text{corners}_{nc} = r`, and
+    :math:`\sum_{cf} \partial_k w_{nc} \, \text{table}_{\text{corners}_{nc},\,f} \, \text{grad}_{nf}` for coordinate k
+    of ``points``. A missing vertex receives none. The operator is differentiable any number of times, in reverse and
+    forward mode. First and second derivatives are computed in one pass each.
+
+    On the CPU results have the same bits on every run, for any number of threads. On CUDA the gradient of ``table`` is
+    summed with atomic additions in any order, so its last bits vary, unless
+    ``torch.use_deterministic_algorithms(True)`` selects a sort, which takes longer.
+
+    Under autocast ``table`` keeps its dtype and 16-bit ``points`` become float32.
+
+    Raises:
+        TypeError: if an argument is not a tensor.
+        IndexError: if a corner is outside [-1, V). On CUDA this fails a device assert instead, after which CUDA does
+            not work any more in the process.
+        RuntimeError: for other ranks, sizes, dtypes or layouts, or if the devices differ.
+
+    The method is textbook trilinear interpolation with shared vertices, as in S. Fridovich-Keil et al., "Plenoxels:
+    radiance fields without neural networks", 2022, section 3.1. The weights are those of :func:`trilinear`.
+    """
+    if not (isinstance(table, Tensor) and isinstance(corners, Tensor) and isinstance(points, Tensor)):
+        _check_tensors("trilinear_indexed", table=table, corners=corners, points=points)
+    return torch.ops.cppcuda.trilinear_indexed(table, corners, points)
+
+
+def trilinear_indexed_with_grad(table: Tensor, corners: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    r""":func:`trilinear_indexed` and its derivatives by the points in one pass, for the normals of a distance field or
+    an eikonal loss.
+
+    With :math:`w_{nc}` the weight of corner c at ``points[n]``,
+
+    .. math::
+        \text{value}_{nf} = \sum_c w_{nc} \, \text{table}_{\text{corners}_{nc},\,f}, \qquad
+        \text{gradient}_{nfk} = \frac{\partial \, \text{value}_{nf}}{\partial \, \text{points}_{nk}}
+        = \sum_c \partial_k w_{nc} \, \text{table}_{\text{corners}_{nc},\,f}
+
+    Args:
+        table: ``[V, F]``, the features of the vertices, of dtype float64, float32, float16 or bfloat16, with any
+            strides.
+        corners: ``[N, 8]``, rows of ``table`` or -1, a missing vertex, of dtype int32 or int64, with any strides.
+        points: ``[N, 3]``, coordinates in [-1, 1] of a voxel, in the dtype of ``table``, or float32 if ``table`` has
+            16 bits, with any strides.
+
+    Returns:
+        ``(value, gradient)``, ``[N, F]`` and ``[N, F, 3]``, contiguous, in the dtype of ``table``. ``gradient`` is by
+        the coordinates in [-1, 1]; divide it by half the side of a voxel for the derivative by a position in space.
+
+    A batch ``[B, V, F]`` with ``[B, N, 8]`` and ``[B, N, 3]`` gives ``[B, N, F]`` and ``[B, N, F, 3]``. V, N, B and F
+    may be 0.
+
+    Both outputs are differentiable any number of times, in reverse and forward mode: the gradient of a loss of
+    ``gradient`` is the one that ``torch.autograd.grad(..., create_graph=True)`` of :func:`trilinear_indexed` would
+    give, without that graph. What :func:`trilinear_indexed` says of missing vertices, of the bits of results and of
+    autocast holds here too.
+
+    Raises:
+        TypeError: if an argument is not a tensor.
+        IndexError: if a corner is outside [-1, V). On CUDA this fails a device assert instead.
+        RuntimeError: for other ranks, sizes, dtypes or layouts, or if the devices differ.
+
+    The eikonal loss, for which training needs these derivatives, is from A. Gropp et al., "Implicit geometric
+    regularization for learning shapes", 2020.
+    """
+    if not (isinstance(table, Tensor) and isinstance(corners, Tensor) and isinstance(points, Tensor)):
+        _check_tensors("trilinear_indexed_with_grad", table=table, corners=corners, points=points)
+    return torch.ops.cppcuda.trilinear_indexed_with_grad(table, corners, points)
+
+
+def hash_grid(
+    params: Tensor,
+    points: Tensor,
+    n_levels: int = 16,
+    n_features_per_level: int = 2,
+    log2_hashmap_size: int = 19,
+    base_resolution: int = 16,
+    per_level_scale: float = 2.0,
+    interpolation: str = "Linear",
+) -> Tensor:
+    r"""Multi-resolution hash encoding, with the layout of tiny-cuda-nn.
+
+    Level :math:`l` is a grid of :math:`R_l = \lceil s_l \rceil + 1` vertices per axis, where
+    :math:`s_l = \text{per_level_scale}^l \, \text{base_resolution} - 1`. With :math:`x = s_l \, \text{points}_n + 0.5`,
+    :math:`v = \lfloor x \rfloor` and :math:`t = \text{interpolation}(x - v)`,
+
+    .. math::
+        \text{out}_{n,\,lC+c} = \sum_{o \in \{0,1\}^D} \prod_d \big(o_d \, t_d + (1 - o_d)(1 - t_d)\big) \,
+        \text{table}^l_{\text{row}(v + o),\,c}
+
+    A level has :math:`V_l = \min(8 \lceil R_l^D / 8 \rceil, 2^\text{log2_hashmap_size})` rows, which follow those of
+    the level before: ``params.view(-1, C)`` is the tables of all levels. If the vertices fit,
+    :math:`\text{row}(v) = v_0 + v_1 R_l + v_2 R_l^2 + \dots`, otherwise
+    :math:`v_0 \oplus 2654435761 \, v_1 \oplus 805459861 \, v_2 \oplus 3674653429 \, v_3`; both in unsigned 32 bits,
+    modulo :math:`V_l`. So points outside [0, 1], and the neighbours of points close to 1, wrap around and read other
+    vertices.
+
+    Args:
+        params: ``[P]``, of dtype float64, float32, float16 or bfloat16, with any strides. :class:`cppcuda.nn.HashGrid`
+            makes them.
+        points: ``[N, D]``, 2 to 4 coordinates from 0 to 1, in the dtype of ``params``, with any strides. They may be
+            float32 if ``params`` have 16 bits, because positions lose too much precision in bfloat16.
+        n_levels: L, the number of levels, from 1 to 128.
+        n_features_per_level: C, 1, 2, 4 or 8.
+        log2_hashmap_size: the logarithm of the largest number of rows of a level, from 1 to 30.
+        base_resolution: the number of vertices per axis of the coarsest level.
+        per_level_scale: how much finer each level is than the one before.
+        interpolation: ``"Linear"``, or ``"Smoothstep"``, :math:`t = f^2 (3 - 2 f)` of :math:`f = x - v`, whose first
+            derivative is continuous.
+
+    Returns:
+        ``[N, L * C]``, level by level, contiguous, in the dtype of ``params``. Positions and sums are computed in
+        float32, or in float64 for float64; :math:`s_l` is computed in float32 for every dtype, as in tiny-cuda-nn.
+
+    A batch ``[B, P]`` with ``[B, N, D]`` gives ``[B, N, L * C]``. N and B may be 0.
+
+    Gradients, for :math:`w_{no}` the weight of corner o at a level: the sum of :math:`w_{no} \, \text{grad}_{n,\,lC+c}`
+    over all n and o that read a row for ``params``, and
+    :math:`\sum_{l,o,c} \partial_k w_{no} \, \text{table}^l_{\text{row}(v + o),\,c} \, \text{grad}_{n,\,lC+c}` for
+    coordinate k of ``points``. The operator is differentiable any number of times, in reverse and forward mode, also
+    through the gradient of ``params``. First and second derivatives, such as those of an eikonal loss, are computed in
+    one pass each. Under ``vmap`` over ``points`` alone, ``params`` get one gradient and not one for each row of the
+    batch.
+
+    On the CPU results have the same bits on every run, for any number of threads. On CUDA the gradient of ``params`` is
+    summed with atomic additions in any order, so its last bits vary, unless
+    ``torch.use_deterministic_algorithms(True)`` selects a sort, which takes longer.
+
+    Under autocast ``params`` keep their dtype and 16-bit ``points`` become float32.
+
+    Raises:
+        TypeError: if ``params`` or ``points`` is not a tensor, or ``interpolation`` is not a string.
+        RuntimeError: for other ranks, sizes, dtypes, layouts or configurations, or if the devices differ.
+
+    The method is from T. Müller, A. Evans, C. Schied and A. Keller, "Instant neural graphics primitives with a
+    multiresolution hash encoding", 2022.
+    """
+    if not (isinstance(params, Tensor) and isinstance(points, Tensor) and isinstance(interpolation, str)):
+        _check_tensors("hash_grid", params=params, points=points)
+        _check_interpolation(interpolation)
+    return torch.ops.cppcuda.hash_grid(
+        params,
+        points,
+        n_levels,
+        n_features_per_level,
+        log2_hashmap_size,
+        base_resolution,
+        per_level_scale,
+        interpolation,
+    )
+
+
+def _check_interpolation(interpolation: Any) -> None:
+    """Raises TypeError if `interpolation` is not a string; the operator checks the strings."""
+    if not isinstance(interpolation, str):
+        raise TypeError(f"hash_grid: interpolation must be 'Linear' or 'Smoothstep', got {interpolation!r}")
 
 
 # torch.jit.trace keeps sizes dynamic only in functions that it scripts.

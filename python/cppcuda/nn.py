@@ -1,14 +1,26 @@
 """The operators as modules."""
 
 import math
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cppcuda import functional
+from cppcuda import _hash_grid, functional
 
-__all__ = ["LLTMCell", "QuickGELU", "Sigmoid", "Trilinear", "UpsampleBilinear2d"]
+__all__ = [
+    "GridSample3d",
+    "HashGrid",
+    "LLTMCell",
+    "QuickGELU",
+    "Sigmoid",
+    "Trilinear",
+    "TrilinearIndexed",
+    "TrilinearIndexedWithGrad",
+    "UpsampleBilinear2d",
+]
 
 
 class Sigmoid(nn.Module):
@@ -97,6 +109,210 @@ class Trilinear(nn.Module):
 
     def forward(self, feats: Tensor, points: Tensor) -> Tensor:
         return functional.trilinear(feats, points)
+
+
+class GridSample3d(nn.Module):
+    """Samples a volume of feature vectors at points; see :func:`cppcuda.functional.grid_sample3d`.
+
+    Args:
+        padding_mode: ``"zeros"``, ``"border"`` or ``"reflection"``, as in :func:`torch.nn.functional.grid_sample`.
+        align_corners: whether the coordinates -1 and 1 are the centres of the first and the last voxel, or else their
+            outer faces.
+
+    Shape:
+        - input: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``)
+        - points: ``[N, 3]`` (or ``[B, N, 3]``), coordinates (x, y, z) along W, H and D
+        - output: ``[N, F]`` (or ``[B, N, F]``)
+
+    Raises:
+        ValueError: for another ``padding_mode``.
+    """
+
+    def __init__(self, padding_mode: str = "zeros", align_corners: bool = False) -> None:
+        super().__init__()
+        if padding_mode not in ("zeros", "border", "reflection"):
+            raise ValueError(
+                f"GridSample3d: padding_mode must be 'zeros', 'border' or 'reflection', got {padding_mode!r}"
+            )
+        self.padding_mode = padding_mode
+        self.align_corners = align_corners
+
+    def forward(self, input: Tensor, points: Tensor) -> Tensor:
+        return functional.grid_sample3d(input, points, self.padding_mode, self.align_corners)
+
+    def extra_repr(self) -> str:
+        return f"padding_mode={self.padding_mode!r}, align_corners={self.align_corners}"
+
+
+class TrilinearIndexed(nn.Module):
+    """Trilinear interpolation in voxels whose corners are rows of a shared table; see
+    :func:`cppcuda.functional.trilinear_indexed`.
+
+    Shape:
+        - table: ``[V, F]`` (or ``[B, V, F]``)
+        - corners: ``[N, 8]`` (or ``[B, N, 8]``), rows of the table, or -1 for a missing vertex
+        - points: ``[N, 3]`` (or ``[B, N, 3]``), in [-1, 1]
+        - output: ``[N, F]`` (or ``[B, N, F]``)
+    """
+
+    def forward(self, table: Tensor, corners: Tensor, points: Tensor) -> Tensor:
+        return functional.trilinear_indexed(table, corners, points)
+
+
+class TrilinearIndexedWithGrad(nn.Module):
+    """The same with the derivatives by the points; see :func:`cppcuda.functional.trilinear_indexed_with_grad`.
+
+    Shape:
+        - table: ``[V, F]`` (or ``[B, V, F]``)
+        - corners: ``[N, 8]`` (or ``[B, N, 8]``), rows of the table, or -1 for a missing vertex
+        - points: ``[N, 3]`` (or ``[B, N, 3]``), in [-1, 1]
+        - output: ``(value, gradient)``, ``[N, F]`` and ``[N, F, 3]`` (or ``[B, N, F]`` and ``[B, N, F, 3]``)
+    """
+
+    def forward(self, table: Tensor, corners: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+        return functional.trilinear_indexed_with_grad(table, corners, points)
+
+
+class HashGrid(nn.Module):
+    r"""Multi-resolution hash encoding with trainable features; see :func:`cppcuda.functional.hash_grid`.
+
+    Args:
+        n_input_dims: D, the number of coordinates of a point, 2 to 4
+        n_levels: L, the number of levels
+        n_features_per_level: C, 1, 2, 4 or 8
+        log2_hashmap_size: the logarithm of the largest number of rows of a level
+        base_resolution: the number of vertices per axis of the coarsest level
+        per_level_scale: how much finer each level is than the one before
+        interpolation: ``"Linear"`` or ``"Smoothstep"``
+
+    Shape:
+        - points: ``[N, D]``, from 0 to 1
+        - output: ``[N, L * C]``, level by level
+
+    Attributes:
+        params: ``[P]``, the features of all levels in the layout of tiny-cuda-nn, drawn uniformly from
+            :math:`\pm 10^{-4}`
+        n_output_dims: ``L * C``
+
+    Raises:
+        ValueError: for a configuration that the function rejects.
+    """
+
+    def __init__(
+        self,
+        n_input_dims: int,
+        n_levels: int = 16,
+        n_features_per_level: int = 2,
+        log2_hashmap_size: int = 19,
+        base_resolution: int = 16,
+        per_level_scale: float = 2.0,
+        interpolation: str = "Linear",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if interpolation not in ("Linear", "Smoothstep"):
+            raise ValueError(f"HashGrid: interpolation must be 'Linear' or 'Smoothstep', got {interpolation!r}")
+        self.n_input_dims = n_input_dims
+        self.n_levels = n_levels
+        self.n_features_per_level = n_features_per_level
+        self.log2_hashmap_size = log2_hashmap_size
+        self.base_resolution = base_resolution
+        self.per_level_scale = float(per_level_scale)
+        self.interpolation = interpolation
+        self.n_output_dims = n_levels * n_features_per_level
+        count = _hash_grid.count_parameters(n_input_dims, self._config())
+        self.params = nn.Parameter(torch.empty(count, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def _config(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _hash_grid.DEFAULTS}
+
+    def reset_parameters(self) -> None:
+        nn.init.uniform_(self.params, -1e-4, 1e-4)
+
+    def forward(self, points: Tensor) -> Tensor:
+        return functional.hash_grid(
+            self.params,
+            points,
+            self.n_levels,
+            self.n_features_per_level,
+            self.log2_hashmap_size,
+            self.base_resolution,
+            self.per_level_scale,
+            self.interpolation,
+        )
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in ("n_input_dims", *_hash_grid.DEFAULTS))
+
+    @classmethod
+    def from_tcnn(cls, params: Tensor, config: Mapping[str, Any], n_input_dims: int | None = None) -> "HashGrid":
+        """A module with the parameters of a ``tinycudann.Encoding``, of which it keeps dtype and device.
+
+        Args:
+            params: a copy of ``encoding.params``, or of their part that belongs to the grid: those of a
+                ``NetworkWithInputEncoding`` begin with the network's.
+            config: the encoding's configuration, with ``"otype": "HashGrid"``, or ``"Grid"`` and ``"type": "Hash"``.
+                Keys that are missing have the defaults of tiny-cuda-nn, which are those of this class.
+            n_input_dims: the number of coordinates of a point. By default it is the one that fits the number of
+                parameters.
+
+        Warns:
+            UserWarning: if versions of tiny-cuda-nn before 2.0 look up vertices of some levels elsewhere, because the
+                number of vertices overflows there. Parameters that such a version has trained give other values here.
+
+        Raises:
+            TypeError: if ``params`` is not a tensor or ``config`` is not a mapping.
+            ValueError: for another encoding, for keys and values that are not supported, and for a number of parameters
+                that the configuration does not have.
+        """
+        if not isinstance(params, Tensor):
+            raise TypeError(f"HashGrid.from_tcnn: params must be a Tensor, got {type(params).__name__}")
+        if not isinstance(config, Mapping):
+            raise TypeError(f"HashGrid.from_tcnn: config must be a dict, got {type(config).__name__}")
+        if params.dim() != 1 or not params.is_floating_point():
+            raise ValueError(
+                f"HashGrid.from_tcnn: params must be [P] and floating point, got {list(params.shape)} of {params.dtype}"
+            )
+        grid = _hash_grid.from_tcnn_config(config)
+        possible = (2, 3, 4) if n_input_dims is None else (n_input_dims,)
+        counts = {d: _hash_grid.count_parameters(d, grid) for d in possible}
+        fitting = [d for d, count in counts.items() if count == params.numel()]
+        if not fitting:
+            expected = " or ".join(f"{count} for {d} dimensions" for d, count in counts.items())
+            raise ValueError(f"HashGrid.from_tcnn: params must have {expected}, got {params.numel()}")
+        if len(fitting) > 1:
+            raise ValueError(
+                "HashGrid.from_tcnn: n_input_dims must be given, because the number of parameters is the same for "
+                f"{' and '.join(map(str, fitting))} dimensions"
+            )
+        module = cls(fitting[0], **grid, device="meta", dtype=params.dtype)
+        module.params = nn.Parameter(params.detach().clone())
+        module._warn_of_overflow("from_tcnn")
+        return module
+
+    def to_tcnn(self) -> tuple[Tensor, dict[str, Any]]:
+        """``(params, config)``: a copy of the parameters, and the configuration for ``tinycudann.Encoding(n_input_dims,
+        config)``, whose ``params`` they are. Warns like :meth:`from_tcnn`.
+        """
+        self._warn_of_overflow("to_tcnn")
+        return self.params.detach().clone(), {"otype": "HashGrid", **self._config()}
+
+    def _warn_of_overflow(self, method: str) -> None:
+        dims = self.n_input_dims
+        levels = _hash_grid.levels_of(
+            dims, self.n_levels, self.log2_hashmap_size, self.base_resolution, self.per_level_scale
+        )
+        overflowing = _hash_grid.overflowing_levels(levels, dims)
+        if overflowing:
+            vertices = f"{levels[overflowing[0]].resolution}^{dims}"
+            warnings.warn(
+                f"HashGrid.{method}: versions of tiny-cuda-nn before 2.0 look up the vertices of the levels "
+                f"{overflowing} elsewhere, because {vertices} vertices and more overflow 32 bits, so these levels have "
+                "other values there. Version 2.0 looks them up as cppcuda does.",
+                stacklevel=3,
+            )
 
 
 class UpsampleBilinear2d(nn.Module):

@@ -9,6 +9,8 @@ CPPCUDA_REQUIRE_CUDA=1  a missing GPU is an error, not a reason to skip.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -532,3 +534,77 @@ def test_compile(fresh_compiler: None, mode: str | None) -> None:
             results.append([t.clone() for t in (out.detach(), *torch.autograd.grad(out, a, grad))])
         for actual, wanted in zip(*results, strict=True):
             torch.testing.assert_close(actual, wanted)
+
+
+# ---------------------------------------------------------------- operators that interpolate between rows of a table
+
+OUT_OF_RANGE = """
+import cppcuda, torch
+table, points = torch.ones(5, 3, device="cuda"), torch.zeros(4, 3, device="cuda")
+corners = torch.zeros(4, 8, dtype=torch.int64, device="cuda")
+cppcuda.functional.trilinear_indexed(table, corners, points)
+torch.cuda.synchronize()
+corners[2, 7] = {index}
+cppcuda.functional.trilinear_indexed(table, corners, points)
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("index", [5, -2, 2**40])
+def test_index_out_of_range_stops_the_kernel(index: int) -> None:
+    """As with torch's own operators, the process can then use the GPU no more."""
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_RANGE.format(index=index)], capture_output=True, text=True, timeout=300
+    )
+    assert "device-side assert triggered" in done.stdout, done.stdout + done.stderr
+    assert "trilinear_indexed" in done.stderr and "corners must be in [-1, V)" in done.stderr, done.stderr
+
+
+@pytest.mark.large
+@pytest.mark.slow
+def test_volume_of_more_than_2_to_31_voxels() -> None:
+    side, sub = 1300, 4  # the points are between the last voxels
+    assert side**3 > 2**31
+    need_memory(4 * 2 * side**3 / 1e9)
+    volume = torch.zeros(side, side, side, 1, device=CUDA, dtype=BF16)
+    volume[-sub:, -sub:, -sub:] = torch.randn(sub, sub, sub, 1, device=CUDA)
+    inner = volume[-sub:, -sub:, -sub:].clone()
+    points = torch.rand(200, 3, device=CUDA) * 2 - 1
+    outer = (((points + 1) / 2 * (sub - 1) + side - sub) / (side - 1)) * 2 - 1
+    grad = torch.randn(200, 1, device=CUDA, dtype=BF16)
+    sample = cppcuda.functional.grid_sample3d
+    torch.testing.assert_close(
+        sample(volume, outer, align_corners=True), sample(inner, points, align_corners=True), rtol=0.05, atol=0.05
+    )
+    backward = torch.ops.cppcuda._grid_sample3d_backward
+    of_inner = backward(grad, None, points, inner.shape[:3], "zeros", True, [True, False])[0]
+    for deterministic in (False, True):
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            of_volume = backward(grad, None, outer, volume.shape[:3], "zeros", True, [True, False])[0]
+        finally:
+            torch.use_deterministic_algorithms(False)
+        torch.testing.assert_close(of_volume[-sub:, -sub:, -sub:], of_inner, rtol=0.05, atol=0.05)
+        assert not of_volume[:-sub].any()
+        del of_volume
+
+
+@pytest.mark.parametrize("points", [1, 100, 70000])
+@pytest.mark.parametrize("features", [1, 2, 32, 100])
+def test_both_orders_of_additions(points: int, features: int) -> None:
+    """A sum of atomics and one in a fixed order, with many terms per row and with few."""
+    grad = torch.randn(points, features, device=CUDA, dtype=F64)
+    where = torch.rand(points, 3, device=CUDA, dtype=F64) * 2.2 - 1.1
+    for side in (2, 40):
+        arguments = (grad, None, where, [side] * 3, "zeros", False, [True, False])
+        wanted = torch.ops.cppcuda._grid_sample3d_backward(*arguments)[0]
+        torch.use_deterministic_algorithms(True)
+        try:
+            first, second = (torch.ops.cppcuda._grid_sample3d_backward(*arguments)[0] for _ in range(2))
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert torch.equal(first, second)
+        torch.testing.assert_close(first, wanted, rtol=1e-10, atol=1e-10)

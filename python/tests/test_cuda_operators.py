@@ -1,16 +1,20 @@
 """What users of CUDA rely on, for every operator of the table including backward operators: streams, graphs, several
-devices, no synchronisation, the same bits on every run. test_cuda.py has more such tests for one operator."""
+devices, no synchronisation, the same bits on every run. test_cuda.py has more such tests for one operator.
+
+Operators that have the same bits on every run only under torch.use_deterministic_algorithms are tested with and without
+it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cppcuda.testing.samples import OpEntry, Sample, computed
+from cppcuda.testing.samples import OPS, OpEntry, Sample, computed
 from support import assert_asynchronous, over_ops, require_gpu, spin
 from torch import Tensor
 
@@ -29,8 +33,31 @@ def assert_same_bits(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -
     assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
-@over_ops()
-def test_runs_on_the_current_stream(entry: OpEntry) -> None:
+AssertSame = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], None]
+
+
+@pytest.fixture
+def assert_same(entry: OpEntry, mode: str) -> Iterator[AssertSame]:
+    """Compares results of the same call: bits, if the operator promises them in this mode."""
+    if mode == "default" and not entry.deterministic_on_cuda:
+        yield torch.testing.assert_close
+    else:
+        with entry.same_bits("cuda"):
+            yield assert_same_bits
+
+
+in_each_mode = pytest.mark.parametrize(
+    ("entry", "mode"),
+    [
+        pytest.param(entry, mode, id=entry.base_name if mode == "default" else f"{entry.base_name}-{mode}")
+        for entry in OPS
+        for mode in (("default",) if entry.deterministic_on_cuda else ("default", "deterministic"))
+    ],
+)
+
+
+@in_each_mode
+def test_runs_on_the_current_stream(entry: OpEntry, assert_same: AssertSame) -> None:
     """The inputs are ready late, on a side stream; another stream would read NaN."""
     inputs = sample_of(entry)
     expected = run(entry, inputs.args)
@@ -42,18 +69,18 @@ def test_runs_on_the_current_stream(entry: OpEntry) -> None:
             t.copy_(value)
         actual = run(entry, late.args)
         torch.cuda.current_stream().synchronize()
-    assert_same_bits(actual, expected)
+    assert_same(actual, expected)
 
 
-@over_ops()
-def test_no_synchronisation(entry: OpEntry) -> None:
+@in_each_mode
+def test_no_synchronisation(entry: OpEntry, assert_same: AssertSame) -> None:
     inputs = sample_of(entry)
     run(entry, inputs.args)  # loads the kernels
     assert_asynchronous(lambda: run(entry, inputs.args))
 
 
-@over_ops()
-def test_cuda_graph(entry: OpEntry) -> None:
+@in_each_mode
+def test_cuda_graph(entry: OpEntry, assert_same: AssertSame) -> None:
     static, fresh = sample_of(entry), sample_of(entry).map(lambda t: t.flip(0))
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -68,7 +95,7 @@ def test_cuda_graph(entry: OpEntry) -> None:
         t.copy_(value)
     graph.replay()
     torch.cuda.synchronize()
-    assert_same_bits(out, run(entry, static.args))
+    assert_same(out, run(entry, static.args))
 
 
 # The kernels have a CUDA runtime of their own, beside torch's, which does its set-up at the first launch of a process.
@@ -108,7 +135,8 @@ assert torch.cuda.current_device() == 0
 first = list(out)
 out.clear()
 call()
-assert first and all(torch.equal(a, b) for a, b in zip(first, out, strict=True))
+same = torch.equal if entry.deterministic_on_cuda else torch.allclose
+assert first and all(same(a, b) for a, b in zip(first, out, strict=True))
 """
 
 
@@ -125,18 +153,19 @@ def test_first_launch_of_a_process(entry: OpEntry, place: str) -> None:
 @over_ops()
 def test_same_bits_on_every_run(entry: OpEntry) -> None:
     inputs = sample_of(entry)
-    expected = run(entry, inputs.args)
-    for _ in range(5):
-        assert_same_bits(run(entry, inputs.args), expected)
+    with entry.same_bits("cuda"):
+        expected = run(entry, inputs.args)
+        for _ in range(5):
+            assert_same_bits(run(entry, inputs.args), expected)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-@over_ops()
-def test_other_device_than_the_current_one(entry: OpEntry) -> None:
+@in_each_mode
+def test_other_device_than_the_current_one(entry: OpEntry, assert_same: AssertSame) -> None:
     inputs = sample_of(entry)
-    elsewhere = inputs.map(lambda t: t.to("cuda:1"))
+    elsewhere = inputs.to("cuda:1")
     with torch.cuda.device(0):
         actual = run(entry, elsewhere.args)
         assert torch.cuda.current_device() == 0
     assert all(t.device == torch.device("cuda:1") for t in actual)
-    assert_same_bits(tuple(t.to("cuda:0") for t in actual), run(entry, inputs.args))
+    assert_same(tuple(t.to("cuda:0") for t in actual), run(entry, inputs.args))

@@ -1,6 +1,7 @@
 """Exported to ONNX, the operators give the same numbers in onnxruntime."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cppcuda
@@ -25,13 +26,14 @@ class Call(nn.Module):
         return self.f(*tensors)
 
 
-def session(f: Callable[..., Any], sample: Sample, dynamic_shapes: Any = None) -> Any:
+def session(f: Callable[..., Any], sample: Sample, dynamic_shapes: Any = None, opset_version: int = 20) -> Any:
     program = torch.onnx.export(
         Call(f),
-        sample.tensors,
+        sample.inputs,
         dynamo=True,
         verbose=False,
         dynamic_shapes=dynamic_shapes,
+        opset_version=opset_version,
         custom_translation_table=cppcuda.onnx.translation_table(),
     )
     domains = {node.domain for node in program.model.graph}
@@ -41,8 +43,19 @@ def session(f: Callable[..., Any], sample: Sample, dynamic_shapes: Any = None) -
 
 def run(model: Any, sample: Sample) -> list[Tensor]:
     names = [i.name for i in model.get_inputs()]
-    tensors = [t.detach().numpy() for t in sample.tensors]
+    tensors = [t.detach().numpy() for t in sample.inputs]
     return [torch.from_numpy(np.asarray(o)) for o in model.run(None, dict(zip(names, tensors, strict=True)))]
+
+
+@contextmanager
+def refused(message: str) -> Iterator[None]:
+    """Asserts that an export fails for this reason."""
+    with pytest.raises(torch.onnx.OnnxExporterError) as raised:
+        yield
+    reason: BaseException = raised.value
+    while reason.__cause__:
+        reason = reason.__cause__
+    assert str(reason) == message
 
 
 def test_every_operator_has_a_translation() -> None:
@@ -52,7 +65,7 @@ def test_every_operator_has_a_translation() -> None:
 @over_samples("basic", entries=forward_ops())
 def test_same_numbers(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name, torch.float32)
-    model = session(sample.bind(entry.op), sample)
+    model = session(sample.bind_inputs(entry.op), sample)
     assert_close(run(model, sample), list(outputs_of(entry.op(*sample.args))), rtol=1e-5, atol=1e-5)
 
 
@@ -61,7 +74,7 @@ def test_dynamic_rows(entry: OpEntry) -> None:
     sample, more = entry.of_size(6, torch.float32), entry.of_size(7)
     rows = torch.export.Dim("rows", min=2, max=1 << 20)
     shapes = tuple(dict.fromkeys(dims, rows) for dims in differing_dims(sample, more))
-    model = session(sample.bind(entry.op), sample, (shapes,))
+    model = session(sample.bind_inputs(entry.op), sample, (shapes,))
     for size in (2, 11):
         other = entry.of_size(size, torch.float32)
         assert_close(run(model, other), list(outputs_of(entry.op(*other.args))), rtol=1e-5, atol=1e-5)
@@ -132,10 +145,78 @@ def test_a_size_that_resize_cannot_have() -> None:
         out: Tensor = torch.ops.cppcuda.upsample_bilinear2d(x, [9, 5], "half_pixel", 0.5, 8.0)
         return out
 
-    with pytest.raises(torch.onnx.OnnxExporterError) as raised:
-        session(call, Sample("", (torch.rand(1, 2, 4, 3),)))
-    reason: BaseException = raised.value
-    while reason.__cause__:
-        reason = reason.__cause__
     message = "output_size must be at most 2 in ONNX if 4 pixels are scaled by 0.5, got 9"
-    assert str(reason) == f"upsample_bilinear2d: {message}"
+    with refused(f"upsample_bilinear2d: {message}"):
+        session(call, Sample("", (torch.rand(1, 2, 4, 3),)))
+
+
+@pytest.mark.parametrize(
+    ("padding_mode", "align_corners", "batched"),
+    # The samples have the others.
+    [("zeros", True, False), ("border", False, False), ("reflection", True, True)],
+)
+def test_volumes_of_any_size(padding_mode: str, align_corners: bool, batched: bool) -> None:
+    module = cppcuda.nn.GridSample3d(padding_mode, align_corners)
+    b, d, h, n = (torch.export.Dim(name, min=2, max=1 << 10) for name in "bdhn")
+    shapes: tuple[dict[int, Any], ...] = ({0: b, 1: d, 2: h}, {0: b, 1: n}) if batched else ({0: d, 1: h}, {0: n})
+
+    def sample(b: int, d: int, h: int, n: int) -> Sample:
+        outer = (b,) if batched else ()
+        return Sample("", (torch.rand(*outer, d, h, 5, 3), 6 * torch.rand(*outer, n, 3) - 3))
+
+    small = sample(2, 4, 3, 7)
+    model = session(module, small, (shapes,))
+    for other in (small, sample(3, 9, 2, 40)):
+        # Both sides round float32 positions differently.
+        assert_close(run(model, other), [module(*other.tensors)], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_tables_of_any_size(dtype: torch.dtype, batched: bool) -> None:
+    """Also of one vertex, and of none. The index -1, which ONNX takes for the last row, is a missing vertex."""
+    b, v, n = (torch.export.Dim(name, min=0, max=1 << 20) for name in "bvn")
+    shapes: tuple[dict[int, Any], ...] = ({0: b, 1: v}, *[{0: b, 1: n}] * 2) if batched else ({0: v}, {0: n}, {0: n})
+
+    def sample(b: int, v: int, n: int) -> Sample:
+        outer = (b,) if batched else ()
+        corners = torch.randint(-1, v, (*outer, n, 8), dtype=dtype)
+        return Sample("", (1 + torch.rand(*outer, v, 3), corners, 4 * torch.rand(*outer, n, 3) - 2))
+
+    module, small = cppcuda.nn.TrilinearIndexedWithGrad(), sample(2, 5, 7)
+    model = session(module, small, (shapes,))
+    for other in (small, sample(3, 4, 40), sample(4, 1, 9), sample(1, 0, 3)):
+        assert_close(run(model, other), list(module(*other.inputs)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_input_dims", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("interpolation", "dtype"), [("Linear", torch.float32), ("Smoothstep", torch.float32), ("Linear", torch.float16)]
+)
+def test_hash_grids(n_input_dims: int, interpolation: str, dtype: torch.dtype) -> None:
+    """Also with points outside, and with fine levels, where a position that is rounded twice is in another place."""
+    module = cppcuda.nn.HashGrid(n_input_dims, log2_hashmap_size=10, interpolation=interpolation, dtype=dtype)
+    nn.init.normal_(module.params)
+    n = torch.export.Dim("n", min=0, max=1 << 20)
+    model = session(module, Sample("", (torch.rand(7, n_input_dims),)), (({0: n},),))
+    for count in (0, 1, 500):
+        points = 3 * torch.rand(count, n_input_dims) - 1
+        points[1:3] *= 1e12
+        other = Sample("", (points,))
+        (out,) = run(model, other)
+        assert out.dtype == dtype
+        assert_close([out], [module(points)], rtol=2e-3 if dtype == torch.float16 else 1e-5, atol=1e-5)
+
+
+def test_a_volume_of_16_bits_and_points_of_32() -> None:
+    module = cppcuda.nn.GridSample3d()
+    sample = Sample("", (torch.rand(3, 4, 5, 2).half(), 2 * torch.rand(9, 3) - 1))
+    (out,) = run(session(module, sample), sample)
+    assert out.dtype == torch.float16
+    assert_close([out], [module(*sample.tensors)], rtol=2**-10, atol=1e-5)
+
+
+def test_volumes_need_opset_20() -> None:
+    sample = Sample("", (torch.rand(3, 4, 5, 2), torch.rand(9, 3)))
+    with refused("grid_sample3d: opset_version must be at least 20 for volumes, got 18"):
+        session(cppcuda.nn.GridSample3d(), sample, opset_version=18)
