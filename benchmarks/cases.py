@@ -152,6 +152,107 @@ def eikonal(features: int, rows: int = 65536) -> Case:
     return Case("trilinear_eikonal", "both", size, rows * features, plain.inputs, peers_of_it, regime="reused")
 
 
+def grid_sample3d(mode: str, features: int, side: int, points: int = 65536, regime: str = "reused") -> Case:
+    """Points in random order, in a volume whose features are contiguous."""
+
+    def inputs(device: torch.device) -> Tensors:
+        return noise(side, side, side, features, device=device), torch.rand(points, 3, device=device) * 2 - 1
+
+    plain = Contestant(peers.grid_sample3d)
+    contestants = {
+        "cppcuda": Contestant(cppcuda.functional.grid_sample3d),
+        "F.grid_sample": Contestant(peers.grid_sample3d, peers.features_first),
+        "channels_last_3d": plain,  # F.grid_sample of a volume of this memory format
+    }
+    size = f"{points}x{features} of {side}^3"
+    return Case("grid_sample3d", mode, size, points * features, inputs, contestants, plain, regime=regime)
+
+
+def grid_corners(side: int, rows: int, device: torch.device) -> Tensor:
+    """The vertices of random voxels of a grid with side^3 vertices."""
+    steps = torch.tensor([side**2, side, 1], device=device)
+    voxels = torch.randint(0, side - 1, (rows, 1, 3), device=device)
+    corners = torch.tensor(list(product((0, 1), repeat=3)), device=device)
+    return ((voxels + corners) * steps).sum(-1)
+
+
+def trilinear_indexed(mode: str, features: int, side: int, rows: int = 65536, **where: Any) -> Case:
+    """Points in random voxels of a grid; with a side of 2 all are in one voxel."""
+
+    def inputs(device: torch.device) -> Tensors:
+        table = noise(side**3, features, dtype=getattr(torch, where.get("dtype", "float32")), device=device)
+        points = torch.rand(rows, 3, device=device) * 2 - 1
+        return table, grid_corners(side, rows, device), points
+
+    plain = Contestant(peers.trilinear_indexed)
+    contestants = {
+        "cppcuda": Contestant(cppcuda.functional.trilinear_indexed),
+        "eager": plain,
+        "F.embedding_bag": Contestant(peers.embedding_bag),
+    }
+    size = f"{rows}x{features} of {side}^3"
+    return Case("trilinear_indexed", mode, size, rows * features, inputs, contestants, plain, **where)
+
+
+def indexed_eikonal(side: int, rows: int = 65536) -> Case:
+    """A training step of a distance field with an eikonal loss."""
+
+    def loss_of(with_grad: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Contestant:
+        def loss(table: Tensor, corners: Tensor, points: Tensor) -> Tensor:
+            value, slope = with_grad(table, corners, points)
+            return (slope.norm(dim=-1) - 1).square().sum() + value.square().sum()
+
+        return Contestant(loss)
+
+    def by_autograd(f: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Contestant:
+        def with_grad(table: Tensor, corners: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+            value = f(table, corners, points)
+            return value, torch.autograd.grad(value.sum(), points, create_graph=True)[0]
+
+        return loss_of(with_grad)
+
+    contestants = {
+        "cppcuda": loss_of(cppcuda.functional.trilinear_indexed_with_grad),
+        "trilinear_indexed": by_autograd(cppcuda.functional.trilinear_indexed),
+        "eager": by_autograd(peers.trilinear_indexed),
+    }
+    plain, size = trilinear_indexed("both", 1, side, rows), f"{rows}x1 of {side}^3"
+    return Case("trilinear_indexed_eikonal", "both", size, rows, plain.inputs, contestants, regime="reused")
+
+
+# 16 levels from 16 to 2048 vertices per axis, as in neural fields; the arguments of the operator after its tensors.
+HASH_GRID: dict[str, Any] = {
+    "n_levels": 16,
+    "n_features_per_level": 2,
+    "log2_hashmap_size": 19,
+    "base_resolution": 16,
+    "per_level_scale": 1.3819129,
+}
+
+
+def hash_grid(mode: str, points: int, params_only: bool = False, regime: str = "reused") -> Case:
+    """params_only: points have no gradient."""
+    grid = {name: value for name, value in HASH_GRID.items() if name != "n_features_per_level"}
+    plain = peers.HashGrid(**grid)
+
+    def inputs(device: torch.device) -> Tensors:
+        params = noise(torch.ops.cppcuda._hash_grid_parameters(3, *HASH_GRID.values()), device=device)
+        p = torch.rand(points, 3, device=device)
+        # Tensors of integers get no gradient.
+        return params, p.view(torch.int32) if params_only else p
+
+    def contestant(f: Callable[[Tensor, Tensor], Tensor]) -> Contestant:
+        return Contestant((lambda params, bits: f(params, bits.view(torch.float32))) if params_only else f)
+
+    contestants = {
+        "cppcuda": contestant(lambda params, p: cppcuda.functional.hash_grid(params, p, **grid)),
+        "eager": contestant(plain),
+        "index_select": contestant(plain.by_index_select),
+    }
+    size = f"{points}x32{', params only' * params_only}"
+    return Case("hash_grid", mode, size, points * 32, inputs, contestants, contestants["eager"], regime=regime)
+
+
 def upsample(
     mode: str,
     layout: str = "contiguous",
@@ -269,8 +370,20 @@ def cases() -> Iterator[Case]:
             yield upsample(mode, layout, threads="one")
             yield upsample(mode, layout, dtype="bfloat16")
         yield asymmetric(mode)
+        for features, side in ((32, 64), (128, 64), (4, 128)):
+            yield grid_sample3d(mode, features, side)
     for features in (2, 8, 32):
         yield eikonal(features)
+    for mode in (*modes, "both"):
+        for features in (2, 8, 32, 128):
+            yield trilinear_indexed(mode, features, 46, regime="reused")
+    for mode, features, side in product(("backward", "both"), (2, 32), (10, 2)):
+        yield trilinear_indexed(mode, features, side, regime="reused")
+    yield indexed_eikonal(46)
+    for points in (4096, 65536):
+        for mode in modes:
+            yield hash_grid(mode, points)
+        yield hash_grid("backward", points, params_only=True)
     for mode in (*modes, "both"):
         yield lltm(mode, 16, 32, 128)
         yield lltm(mode, 512, 512, 512)
@@ -284,10 +397,12 @@ class GpuSizes(NamedTuple):
     images: tuple[int, int, int, int]
     small: tuple[int, int, int, int]
     unaligned: tuple[int, int, int, int]
+    points: int
+    side: int
 
 
-_SIZES = GpuSizes(2**24, 2**26, 4096, 512, (8, 64, 256, 256), (8, 64, 128, 128), (8, 64, 255, 255))
-_TINY = GpuSizes(2**11, 2**12, 8, 8, (1, 8, 4, 4), (1, 8, 2, 2), (1, 8, 3, 3))
+_SIZES = GpuSizes(2**24, 2**26, 4096, 512, (8, 64, 256, 256), (8, 64, 128, 128), (8, 64, 255, 255), 2**20, 128)
+_TINY = GpuSizes(2**11, 2**12, 8, 8, (1, 8, 4, 4), (1, 8, 2, 2), (1, 8, 3, 3), 64, 4)
 _GPU: dict[str, Any] = {"regime": GPU_TIME}
 _MODES = ("forward", "backward")
 
@@ -331,9 +446,15 @@ def _other_gpu_cases(sizes: GpuSizes) -> Iterator[Case]:
         yield upsample(mode, "channels_last", sizes.images, dtype="bfloat16", **_GPU)
         yield _trilinear_on_gpu(mode, 4, sizes)
         yield _trilinear_on_gpu(mode, 33, sizes)
+        for features in (8, 32):
+            yield trilinear_indexed(mode, features, 46, sizes.values // features, **_GPU)
         for dtype in ("float32", "bfloat16"):
             yield upsample(mode, shape=sizes.small, factor=4, dtype=dtype, **_GPU)
             yield upsample(mode, shape=sizes.unaligned, dtype=dtype, **_GPU)
+        yield trilinear_indexed(mode, 2, sizes.side, sizes.points, **_GPU)
+        for features in (2, 32):
+            yield grid_sample3d(mode, features, sizes.side, sizes.points, **_GPU)
+        yield hash_grid(mode, sizes.points, **_GPU)
 
 
 def _without_compile(case: Case) -> Case:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
+from cppcuda import _hash_grid
 from torch import Tensor
 
 
@@ -90,6 +93,17 @@ def trilinear_bmm(feats: Tensor, points: Tensor) -> Tensor:
     return torch.bmm(_weights(points, feats.dtype).unsqueeze(1), feats).squeeze(1)
 
 
+def trilinear_indexed(table: Tensor, corners: Tensor, points: Tensor) -> Tensor:
+    """The features of the corners, then their weighted sum. Without missing vertices, which would need another row."""
+    feats = table.index_select(0, corners.flatten()).view(*corners.shape, table.shape[-1])
+    return (_weights(points, table.dtype).unsqueeze(-1) * feats).sum(1)
+
+
+def embedding_bag(table: Tensor, corners: Tensor, points: Tensor) -> Tensor:
+    """A bag of eight rows for each point, with the weights of the corners."""
+    return F.embedding_bag(corners, table, mode="sum", per_sample_weights=_weights(points, table.dtype))
+
+
 def grid_sample(volume: Tensor, points: Tensor) -> Tensor:
     """volume [N, F, 2, 2, 2]; points [N, 3] in grid_sample's order: the volume's last axis comes first."""
     return F.grid_sample(volume, points[:, None, None, None], mode="bilinear", align_corners=True).flatten(1)
@@ -103,3 +117,53 @@ def volume_of(feats: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
 def feats_of(volume: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of volume_of."""
     return volume.flatten(2).transpose(1, 2), points.flip(1)
+
+
+def grid_sample3d(input: Tensor, points: Tensor) -> Tensor:
+    """input [D, H, W, F], of any strides; points [N, 3]."""
+    volume, grid = input.permute(3, 0, 1, 2).unsqueeze(0), points[None, :, None, None]
+    return F.grid_sample(volume, grid, mode="bilinear", align_corners=False).flatten(1).view(-1, len(points)).t()
+
+
+class HashGrid:
+    """hash_grid in 3 dims with 2 features per level: all levels at once, corner by corner."""
+
+    def __init__(self, n_levels: int, log2_hashmap_size: int, base_resolution: int, per_level_scale: float) -> None:
+        levels = _hash_grid.levels_of(3, n_levels, log2_hashmap_size, base_resolution, per_level_scale)
+        self.scale = torch.tensor([[level.scale] for level in levels], dtype=torch.float64)
+        self.resolution = torch.tensor([level.resolution for level in levels])
+        self.first_row = torch.tensor([level.first_row for level in levels])
+        self.rows = torch.tensor([level.rows for level in levels])
+        self.is_hashed = torch.tensor([level.is_hashed for level in levels])
+
+    def corners(self, points: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows and weights, [N, L] each."""
+        # In float64, because a position that is rounded twice may be in another cell, with another gradient.
+        position = (points.double().unsqueeze(1) * self.scale + 0.5).float()
+        floor = position.floor()
+        x, y, z = ((v, v + 1) for v in floor.long().unbind(-1))
+        u, v, w = ((1 - t, t) for t in (position - floor).unbind(-1))
+        for i, j, k in itertools.product((0, 1), repeat=3):
+            dense = x[i] + (y[j] + z[k] * self.resolution) * self.resolution
+            hashed = x[i] ^ (y[j] * 2654435761) ^ (z[k] * 805459861)
+            yield torch.where(self.is_hashed, hashed, dense) % self.rows + self.first_row, u[i] * v[j] * w[k]
+
+    def __call__(self, params: Tensor, points: Tensor) -> Tensor:
+        table = params.view(-1, 2)
+        out = torch.zeros(())
+        for row, weight in self.corners(points):
+            out = out + weight.unsqueeze(-1) * table[row]
+        return out.flatten(1)
+
+    def by_index_select(self, params: Tensor, points: Tensor) -> Tensor:
+        """The same with another function that reads rows; its gradient is faster."""
+        table = params.view(-1, 2)
+        out = torch.zeros(())
+        for row, weight in self.corners(points):
+            out = out + weight.unsqueeze(-1) * table.index_select(0, row.flatten()).view(*row.shape, 2)
+        return out.flatten(1)
+
+
+def features_first(input: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """The same values in the memory format of a contiguous volume [1, F, D, H, W]."""
+    return input.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0), points

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from targets import PRODUCTS, STREAM
 
 # These share a colour and an entry in the legend, because no row has two of them.
-_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample")
+_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample", "F.embedding_bag")
 # Each contestant's colour, in the order of the bars. Okabe and Ito's palette suits every kind of colour vision.
 COLOURS = {
     "cppcuda": "#0072B2",
@@ -24,6 +24,9 @@ COLOURS = {
     "torch.compile": "#009E73",
     "eager bmm": "#CC79A7",
     "eager factored": "#F0E442",
+    "channels_last_3d": "#F0E442",
+    "trilinear_indexed": "#CC79A7",
+    "index_select": "#CC79A7",
     "cppcuda float32": "#56B4E9",
     PRODUCTS: "#999999",
     STREAM: "#000000",
@@ -137,8 +140,9 @@ def draw(rows: Rows, title: str, folder: Path) -> None:
     peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
     # Only the elementwise cases that have a target, because a plot of every size would be too large.
     groups = {"elementwise": [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]}
-    for op in ("trilinear", "upsample", "lltm"):
+    for op in ("trilinear", "trilinear_indexed", "grid_sample3d", "hash_grid", "upsample", "lltm"):
         groups[op] = [r for r in rows if r["op"].startswith(op)]
+    groups["trilinear"] = [r for r in groups["trilinear"] if r not in groups["trilinear_indexed"]]
     for name, group in groups.items():
         text = "time of the peer / cppcuda's (right of 1, cppcuda is faster)"
         draw_bars(group, peers, text, title, folder / f"ratio_{name}.png")

@@ -61,6 +61,23 @@ def _targets() -> Iterator[Target]:
     where = {"op": "trilinear_eikonal", "mode": "both", "regime": "reused"}
     yield target("trilinear, a step with an eikonal loss", "eager", 3.5, **where)
 
+    indexed: dict[str, Any] = {"op": "trilinear_indexed", "mode": "both", "regime": "reused"}
+    for peer, bound in (("eager", 3.5), ("torch.compile", 1)):
+        yield target("trilinear_indexed, both ways", peer, bound, **indexed)
+
+    grid: dict[str, Any] = {"op": "grid_sample3d", "regime": "reused"}
+    for peer in ("F.grid_sample", "channels_last_3d"):
+        for mode, bound in (("forward", 4), ("backward", 2)):
+            sizes = tuple(f"65536x{f} of 64^3" for f in (32, 128))
+            yield target(f"grid_sample3d {mode}, F=32 and 128", peer, 8, **grid, mode=mode, size=sizes)
+            text = f"grid_sample3d {mode}, F=4 in 128^3"
+            yield target(text, peer, bound, **grid, mode=mode, size="65536x4 of 128^3")
+
+    for mode, bounds in (("forward", (10, 1.2)), ("backward", (50, 50))):
+        where = {"op": "hash_grid", "mode": mode, "regime": "reused"}
+        for peer, bound in zip(("eager", "torch.compile"), bounds, strict=True):
+            yield target(f"hash_grid {mode}", peer, bound, **where)
+
     for layout, regime, forward, backward in (
         ("contiguous", "default", 6, 6),
         ("channels_last", "default", 3, 2.5),
