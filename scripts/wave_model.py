@@ -85,6 +85,10 @@ def call_of(case: Any) -> str:
     if case.op == "upsample_bilinear2d":
         out = case.contestants["cppcuda"].call(*inputs)
         words.append(f"[{out.shape[2]},{out.shape[3]}]")
+    if case.op == "hash_grid":
+        from cases import HASH_GRID
+
+        words += map(str, HASH_GRID.values())
     return " ".join(words)
 
 
