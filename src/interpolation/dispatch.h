@@ -20,6 +20,7 @@ namespace cppcuda::interpolation {
 template <class T>
 Strided<T> strided(const Tensor& t) {
   if (!t.defined()) return {};
+  if (t.numel() == 0) return {t.const_data_ptr<T>(), 0, 0, 1};  // null has no rows
   return {t.const_data_ptr<T>(), t.dim() == 3 ? t.stride(0) : 0, t.stride(-2), t.stride(-1)};
 }
 

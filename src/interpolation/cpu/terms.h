@@ -25,7 +25,10 @@ struct Terms {
   CPPCUDA_INLINE void prefetch(int i, int64_t bytes) const {
     for (int64_t line = 0; line < bytes; line += 64) {
 #pragma GCC unroll 32
-      for (int k = 0; k < count; ++k) __builtin_prefetch(row[k][i] + line);
+      for (int k = 0; k < count; ++k) {
+        // As a number, because null has no further lines. Prefetches of any address are allowed.
+        __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row[k][i]) + line));
+      }
     }
   }
 };
