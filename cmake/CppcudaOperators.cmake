@@ -308,12 +308,15 @@ endmacro()
 function(_cppcuda_add_isa_objects target isa)
   _cppcuda_add_kernel_objects(${target} ${ARGN})
   target_compile_definitions(${target} PRIVATE CPPCUDA_ISA=${isa})
-  # psabi: vectors are passed to inlined functions only. uninitialized: gcc 12 warns in its own avx512fintrin.h.
-  target_compile_options(${target} PRIVATE ${CPPCUDA_FLAGS_${isa}} -ffp-contract=fast -Wno-psabi -Wno-uninitialized
+  # no-trapping-math: nobody reads the flags of floating-point exceptions, and a comparison that may set one becomes no
+  # vector. psabi: vectors are passed to inlined functions only. uninitialized: gcc 12 warns in its own avx512fintrin.h.
+  target_compile_options(${target} PRIVATE ${CPPCUDA_FLAGS_${isa}} -ffp-contract=fast -fno-trapping-math -Wno-psabi
+                                           -Wno-uninitialized
                                            $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CPPCUDA_SANITIZE)
-    # CPPCUDA_FLATTEN does not inline calls within lambdas.
-    target_compile_options(${target} PRIVATE -finline-limit=20000)
+    # CPPCUDA_FLATTEN does not inline calls within lambdas. gcc unrolls loops of up to 16 steps before it makes vectors
+    # of them, which then often fails.
+    target_compile_options(${target} PRIVATE -finline-limit=20000 --param=max-completely-peel-times=14)
     # gcc limits how much inlining may enlarge a file, and this file has all elementwise operators.
     set(families ${ARGN})
     list(FILTER families INCLUDE REGEX "/elementwise/cpu_kernel\\.cpp$")

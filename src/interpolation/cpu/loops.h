@@ -36,7 +36,8 @@ struct CellLoops {
   }
 
   // The weights of the corners or, with a direction, their derivatives.
-  CPPCUDA_FLATTEN [[gnu::noinline]] static void weigh(const Block& block, bool has_direction, Weights* weight) {
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void weigh(const Block& block, bool has_direction,
+                                                      Weights* __restrict weight) {
     if (has_direction) {
 #pragma GCC unroll 16
       for (int c = 0; c < corners; ++c) {
@@ -55,17 +56,20 @@ struct CellLoops {
   // The addresses of rows begin .. end - 1 of a table; other rows count as missing. Returns whether there are any.
   CPPCUDA_FLATTEN [[gnu::noinline]] static bool set_rows(const Block& block, const void* table, int64_t row_bytes,
                                                          int64_t begin, int64_t end, Rows* rows) {
+    const auto first = reinterpret_cast<uintptr_t>(table);
     const auto count = static_cast<uint64_t>(end - begin);
-    bool missing = false;
+    uint64_t missing[block_points] = {};
     for (int c = 0; c < corners; ++c) {
       for (int i = 0; i < block_points; ++i) {
         const int64_t row = block.cells.row[c][i];
         const bool is_own = static_cast<uint64_t>(row - begin) < count;
-        missing |= !is_own;
-        rows[c][i] = is_own ? const_cast<char*>(static_cast<const char*>(table)) + row * row_bytes : nullptr;
+        missing[i] |= is_own ? 0 : 1;
+        rows[c][i] = reinterpret_cast<char*>(is_own ? first + row * row_bytes : 0);
       }
     }
-    return missing;
+    uint64_t any = 0;
+    for (const uint64_t m : missing) any |= m;
+    return any;
   }
 
   // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.

@@ -49,7 +49,9 @@ struct Lookup {
         cells.slope[d][i] = scale;
         cells.curvature[d][i] = 0;
         // Negative vertices wrap around. The conversion of what an int32 cannot hold, or of NaN, would be undefined.
-        vertex[d][i] = static_cast<uint32_t>(static_cast<int32_t>(std::abs(floor) < A(2147483648.0) ? floor : A(0)));
+        constexpr A least = -2147483648.0, most = 2147483520.0;  // the last float before 2^31
+        const A above = floor > least ? floor : least;
+        vertex[d][i] = static_cast<uint32_t>(static_cast<int32_t>(above < most ? above : most));
       }
     }
     // What each side of an axis contributes to the index.
@@ -60,7 +62,7 @@ struct Lookup {
       const uint32_t factor = at.is_hashed ? primes[d] : stride;
       for (int i = 0; i < L; ++i) {
         part[d][0][i] = vertex[d][i] * factor;
-        part[d][1][i] = (vertex[d][i] + 1) * factor;
+        part[d][1][i] = part[d][0][i] + factor;
       }
       stride *= at.resolution;
     }
@@ -84,11 +86,12 @@ struct Lookup {
       }
     } else {
       // Only points near the far sides, or outside, need the division.
-      bool outside = false;
+      uint32_t most[L] = {}, last = 0;
       for (int c = 0; c < corners; ++c) {
-        for (int i = 0; i < L; ++i) outside |= index[c][i] >= at.size;
+        for (int i = 0; i < L; ++i) most[i] = index[c][i] > most[i] ? index[c][i] : most[i];
       }
-      if (outside) {
+      for (int i = 0; i < L; ++i) last = most[i] > last ? most[i] : last;
+      if (last >= at.size) {
         for (int c = 0; c < corners; ++c) {
           for (int i = 0; i < L; ++i) index[c][i] %= at.size;
         }
