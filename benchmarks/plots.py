@@ -31,7 +31,6 @@ COLOURS = {
     PRODUCTS: "#999999",
     STREAM: "#000000",
 }
-_SHARED = dict.fromkeys(_BUILT_IN, ", ".join(_BUILT_IN))
 MARKERS = {"cppcuda": "o", "torch.compile": "^", STREAM: "_"}
 ELEMENTWISE = ("quick_gelu", "sigmoid")
 Rows = list[dict[str, Any]]
@@ -101,13 +100,14 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
     figure, axes = plt.subplots(figsize=(11, height), layout="constrained")
     y, ticks = 0.0, []
     handles: dict[str, Artist] = {}
+    built_in = ", ".join(name for name in _BUILT_IN if any(name in dict(group) for group in bars))
     for group in bars:
         ticks.append(y + (len(group) - 1) / 2)
         for name, c in group:
             ratio, (low, high) = c["ratio"], c["ratio_quartiles"]
             colour = COLOURS["cppcuda"] if name == STREAM else COLOURS[name]
             (bar,) = axes.barh(y, ratio - start, 0.9, left=start, color=colour)
-            handles.setdefault(_SHARED.get(name, name), bar)
+            handles.setdefault(built_in if name in _BUILT_IN else name, bar)
             axes.plot([low, high], [y, y], color="#333333", linewidth=1)
             right: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
             axes.annotate(f"{ratio:.2f}", (max(start, ratio, high), y), **right)
