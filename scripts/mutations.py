@@ -380,23 +380,16 @@ MUTATIONS = [
     Mutation(
         "interpolation.missing_corners_are_the_first_row",
         "src/interpolation/cpu/loops.h",
-        "is_own ? const_cast<char*>(static_cast<const char*>(table)) + row * row_bytes : nullptr",
-        "const_cast<char*>(static_cast<const char*>(table)) + (is_own ? row : 0) * row_bytes",
-        "pytest test_operators.py values_against_float64 and trilinear_indexed",
+        "is_own ? first + row * row_bytes : 0",
+        "first + (is_own ? row : 0) * row_bytes",
+        "pytest test_operators.py against_float64-trilinear_indexed-float32",
     ),
     Mutation(
         "interpolation.block_repeats_the_terms_of_the_next_one",
         "src/interpolation/cpu/loops.h",
         "      f(n, blocks[now], blocks[next].terms);",
         "      f(n, blocks[next], blocks[next].terms);",
-        "pytest test_operators.py values_against_float64 and grid_sample3d",
-    ),
-    Mutation(
-        "interpolation.sums_of_16_bits_in_16_bits",
-        "src/interpolation/formulas.h",
-        "return (weights.unsqueeze(-1) * kit::in_opmath(x)).sum(-2).to(x.scalar_type());",
-        "return (weights.unsqueeze(-1).to(x.scalar_type()) * x).sum(-2);",
-        "pytest test_operators.py gradients_against_float64 and _hash_grid_double_backward",
+        "pytest test_operators.py against_float64-grid_sample3d-float32",
     ),
     Mutation(
         "trilinear_indexed.last_row_is_out_of_range",
@@ -415,9 +408,52 @@ MUTATIONS = [
     Mutation(
         "hash_grid.neighbours_are_not_wrapped",
         "src/ops/hash_grid/lookup.h",
-        "        for (int i = 0; i < L; ++i) outside |= index[c][i] >= at.size;",
-        "        for (int i = 0; i < L; ++i) outside |= index[c][i] > at.size + 1;",
-        "pytest test_operators.py values_against_float64 and hash_grid",
+        "          for (int i = 0; i < L; ++i) index[c][i] %= at.size;",
+        "          for (int i = 0; i < L; ++i) index[c][i] = index[c][i] < at.size ? index[c][i] : at.size - 1;",
+        "pytest test_operators.py against_float64-hash_grid-float32",
+    ),
+    # ---------------------------------------------------------------- interpolation on CUDA
+    Mutation(
+        "interpolation.cuda_lanes_add_up_only_half",
+        "src/interpolation/cuda/kernel.cuh",
+        "for (int offset = count / 2; offset > 0; offset /= 2) value += __shfl_xor_sync",
+        "for (int offset = count / 4; offset > 0; offset /= 2) value += __shfl_xor_sync",
+        "simt *CudaGridSample3d.AnyNumberOfFeatures*",
+    ),
+    Mutation(
+        "interpolation.cuda_grad_of_the_first_level",
+        "src/interpolation/cuda/kernel.cuh",
+        "const T* grad = p.grad.at(place.batch, place.n) + place.level * p.features * p.grad.column;",
+        "const T* grad = p.grad.at(place.batch, place.n);",
+        "simt *CudaHashGrid.AnyNumberOfAxesAndFeatures*",
+    ),
+    Mutation(
+        "interpolation.cuda_second_table_has_the_rows_of_the_first_level",
+        "src/interpolation/cuda/kernel.cuh",
+        "const T* from = table.at(place.batch, first_row);",
+        "const T* from = table.at(place.batch, p.second.data == table.data ? 0 : first_row);",
+        "simt *CudaHashGrid.AnyNumberOfAxesAndFeatures*",
+    ),
+    Mutation(
+        "interpolation.cuda_missing_corner_has_a_gradient",
+        "src/interpolation/cuda/kernel.cuh",
+        "        if (!at.is_missing(c)) atomicAdd(table + at.cells.row[c][0] * p.features + f, weight[c] * g);",
+        "        atomicAdd(table + (at.is_missing(c) ? 0 : at.cells.row[c][0]) * p.features + f, weight[c] * g);",
+        "simt *CudaTrilinearIndexed.MissingVertices*",
+    ),
+    Mutation(
+        "interpolation.cuda_row_of_two_runs_is_added_once",
+        "src/interpolation/cuda/kernel.cuh",
+        "      for (int64_t r = run + 1; r <= last; ++r) sum += p.partial[r * p.features + f];",
+        "      for (int64_t r = run + 1; r < last; ++r) sum += p.partial[r * p.features + f];",
+        "simt *CudaGridSample3dInOrder.*",
+    ),
+    Mutation(
+        "interpolation.cuda_run_begins_a_row_again",
+        "src/interpolation/cuda/kernel.cuh",
+        "            began_before = false;\n",
+        "",
+        "simt *CudaGridSample3dInOrder.*",
     ),
     # ---------------------------------------------------------------- Python
     Mutation(
