@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -227,6 +227,20 @@ class BadInput:
     message: str  # the first line of the error, complete
 
 
+RowDims = tuple[int | None, ...]
+
+
+def first_differing_dims(some: Sequence[Tensor], others: Sequence[Tensor]) -> RowDims:
+    """For each tensor, the first dim in which it has another size than the other one."""
+    pairs = zip(some, others, strict=True)
+    return tuple(next((d for d in range(t.dim()) if t.shape[d] != u.shape[d]), None) for t, u in pairs)
+
+
+def masked_rows(tensors: Sequence[Tensor], dims: RowDims, mask: Tensor) -> tuple[Tensor, ...]:
+    """The rows that the mask selects; tensors without rows stay."""
+    return tuple(t if d is None else t[(slice(None),) * d + (mask,)] for t, d in zip(tensors, dims, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class OpEntry:
     """An operator of any namespace of ``torch.ops``: its reference, its samples, and what is expected of it.
@@ -349,10 +363,14 @@ class OpEntry:
         return make_sample(Spec(f"{rows} rows", self.sized(rows)), dtype, device)
 
     @property
-    def with_rows(self) -> tuple[bool, ...]:
-        """Which of the inputs have the rows of `sized` as their first dim."""
-        few, more = self.of_size(2).inputs, self.of_size(3).inputs
-        return tuple(a.shape[0] != b.shape[0] for a, b in zip(few, more, strict=True))
+    def row_dims(self) -> RowDims:
+        """For each input, the dim that has the rows of `sized`, if it has them."""
+        return first_differing_dims(self.of_size(2).inputs, self.of_size(3).inputs)
+
+    @property
+    def row_dims_of_outputs(self) -> RowDims:
+        few, more = (outputs_of(self.reference(*self.of_size(rows).args)) for rows in (2, 3))
+        return first_differing_dims(few, more)
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
         if self.strides is None:

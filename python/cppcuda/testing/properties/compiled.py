@@ -22,7 +22,7 @@ from cppcuda.testing.registry import (
     each,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample, is_variable
+from cppcuda.testing.samples import OpEntry, Sample, is_variable, masked_rows
 
 BATCHES = (11, 7, 12, 65)  # the first is not a size that an op may specialize on
 
@@ -151,13 +151,13 @@ def compiled_transforms(entry: OpEntry, transform: str) -> None:
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
 def unbacked_sizes(entry: OpEntry) -> None:
     """The number of rows that a mask selects is not known during compilation."""
-    with_rows = entry.with_rows
+    dims = entry.row_dims
 
     def of_some_rows(op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
         f = entry.of_size(2).bind_inputs(op)
 
         def call(mask: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-            return f(*(t[mask] if rows else t for t, rows in zip(tensors, with_rows, strict=True)))
+            return f(*masked_rows(tensors, dims, mask))
 
         return call
 

@@ -31,7 +31,7 @@ from cppcuda.testing.registry import (
     checks,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample, is_variable, outputs_of
+from cppcuda.testing.samples import OpEntry, RowDims, Sample, is_variable, outputs_of
 
 WORLD_SIZE = 2
 # Second derivatives use torch's own operators; older versions of DTensor got select of a sharded tensor wrong.
@@ -174,11 +174,11 @@ def some_placements(sample: Sample, count: int) -> list[tuple[Any, ...]]:
     return some_of(itertools.product(*([Replicate(), *map(Shard, d)] for d in dims)), count)
 
 
-def rows_sharded(sample: Sample, with_rows: tuple[bool, ...]) -> Sample:
+def rows_sharded(sample: Sample, row_dims: RowDims) -> Sample:
     """A sample with its rows sharded over the processes."""
     from torch.distributed.tensor import Replicate, Shard
 
-    return distribute(sample, tuple(Shard(0) if rows else Replicate() for rows in with_rows))
+    return distribute(sample, tuple(Replicate() if dim is None else Shard(dim) for dim in row_dims))
 
 
 def whole(outputs: tuple[Tensor, ...]) -> list[Tensor]:
@@ -215,30 +215,33 @@ def check_gradients(op: Any, sample: Sample, expected: list[Tensor]) -> None:
         assert_close(actual, expected, f"{sample.name} {placements}", **TOLERANCE)
 
 
-def check_rows(op: Any, sample: Sample, with_rows: tuple[bool, ...]) -> None:
-    from torch.distributed.tensor import DTensor, Partial, Shard
+def check_rows(op: Any, sample: Sample, row_dims: RowDims, of_outputs: RowDims) -> None:
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
     from torch.distributed.tensor.debug import CommDebugMode
 
-    sharded = rows_sharded(sample, with_rows).requires_grad()
+    sharded = rows_sharded(sample, row_dims).requires_grad()
     with CommDebugMode() as sent:
         outputs = sharded.bind(op)(*sharded.tensors)
         grads = torch.autograd.grad(outputs, sharded.tensors, [torch.ones_like(t) for t in outputs])
     messages = sent.get_total_counts()
     assert messages == 0, f"{messages} messages"
-    assert all(isinstance(t, DTensor) and t.placements == (Shard(0),) for t in outputs), "outputs are not sharded"
+    placements = [t.placements if isinstance(t, DTensor) else None for t in outputs]
+    assert placements == [(Replicate() if dim is None else Shard(dim),) for dim in of_outputs], (
+        f"outputs are not sharded by rows: {placements}"
+    )
     # The gradient of a replicated tensor is a sum over processes.
-    pairs = zip(sample.inputs, with_rows, strict=True)
-    expected = [(Shard(0) if rows else Partial(),) for t, rows in pairs if is_variable(t)]
+    pairs = zip(sample.inputs, row_dims, strict=True)
+    expected = [(Partial() if dim is None else Shard(dim),) for t, dim in pairs if is_variable(t)]
     found = [t.placements for t in grads if isinstance(t, DTensor)]
     assert found == expected, f"gradients are {found}, expected {expected}"
 
 
-def check_compiled(op: Any, sample: Sample, with_rows: tuple[bool, ...], expected: list[Tensor]) -> None:
+def check_compiled(op: Any, sample: Sample, row_dims: RowDims, expected: list[Tensor]) -> None:
     # All operators compile the same frame of torch's. From the sizes of an earlier operator torch would guess dynamic
     # ones, of the whole tensor but not of its shard, which fails.
     torch._dynamo.reset()
     compiled: Any = torch.compile(op, fullgraph=True, backend="aot_eager")
-    assert_close(whole(outputs_of(compiled(*rows_sharded(sample, with_rows).args))), expected, **TOLERANCE)
+    assert_close(whole(outputs_of(compiled(*rows_sharded(sample, row_dims).args))), expected, **TOLERANCE)
 
 
 # ---------------------------------------------------------------- properties
@@ -260,11 +263,11 @@ def gradients_of_dtensors(entry: OpEntry, name: str) -> None:
 @checks("DTensor", needs=(AVAILABLE, DIFFERENTIABLE, HAS_SIZES, HAS_BACKWARD))
 def rows_are_not_sent(entry: OpEntry) -> None:
     """Sharded rows are computed by the process that has them: nothing is sent, forward or backward."""
-    on_cluster(check_rows, entry, entry.of_size(2 * WORLD_SIZE), entry.with_rows)
+    on_cluster(check_rows, entry, entry.of_size(2 * WORLD_SIZE), entry.row_dims, entry.row_dims_of_outputs)
 
 
 @checks("DTensor", needs=(AVAILABLE, HAS_SIZES, PUBLIC))
 def compiled_dtensors(entry: OpEntry) -> None:
     sample = entry.of_size(2 * WORLD_SIZE)
     expected = list(outputs_of(entry.reference(*sample.args)))
-    on_cluster(check_compiled, entry, sample, entry.with_rows, expected)
+    on_cluster(check_compiled, entry, sample, entry.row_dims, expected)

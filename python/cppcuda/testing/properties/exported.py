@@ -25,7 +25,7 @@ from cppcuda.testing.registry import (
     each,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample, is_variable
+from cppcuda.testing.samples import OpEntry, Sample, is_variable, masked_rows
 
 # Sizes that are equal become one symbol during tracing; no op has fixed sizes equal to these.
 TRACED, OTHERS = 6, (2, 11, 130)
@@ -37,7 +37,7 @@ class Call(nn.Module):
     def __init__(self, entry: OpEntry, sample: Sample, op: Any = None) -> None:
         super().__init__()
         self.f = sample.bind_inputs(op or entry.op)
-        self.with_rows = entry.with_rows if entry.sized else ()
+        self.row_dims = entry.row_dims if entry.sized else ()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.f(*tensors)
@@ -53,7 +53,7 @@ class Masked(Call):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         mask, *tensors_ = tensors
-        return self.f(*(t[mask] if rows else t for t, rows in zip(tensors_, self.with_rows, strict=True)))
+        return self.f(*masked_rows(tensors_, self.row_dims, mask))
 
 
 class Gradients(Call):

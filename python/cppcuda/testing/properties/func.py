@@ -291,7 +291,7 @@ def batches_without_copies(entry: OpEntry) -> list[list[int]]:
     """The inputs that have the batch in each call: one of them, but all rows that share an argument without rows. Such
     rows become more rows, so the others would be copied, which is less than a gradient for each of the batch."""
     inputs = entry.of_size(2).inputs
-    rows = [i for i, has_rows in enumerate(entry.with_rows) if has_rows]
+    rows = [i for i, dim in enumerate(entry.row_dims) if dim is not None]
     if entry.products or len(rows) == len(inputs):
         return [[i] for i, t in enumerate(inputs) if is_variable(t)]
     return [rows, *([i] for i in range(len(inputs)) if i not in rows)]
