@@ -321,14 +321,14 @@ MUTATIONS = [
     # ---------------------------------------------------------------- lltm_cell
     Mutation(
         "lltm_cell.hessian_lacks_a_term",
-        "src/ops/lltm_cell/autograd.cpp",
+        "src/ops/lltm_cell/formulas.h",
         "h1 = wide_grad_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);",
         "h1 = wide_grad_hy * (p.dt * cy * p.dO);",
         "pytest test_operators.py gradgradcheck and lltm_cell",
     ),
     Mutation(
         "lltm_cell.tangent_of_backward_lacks_a_term",
-        "src/ops/lltm_cell/autograd.cpp",
+        "src/ops/lltm_cell/formulas.h",
         'if (extra_grad_cx.defined() && saved.is_requested("grad(cx)")) '
         'kit::accumulate(result["grad(cx)"], extra_grad_cx);',
         "",
@@ -336,7 +336,7 @@ MUTATIONS = [
     ),
     Mutation(
         "lltm_cell.too_much_is_saved",
-        "src/ops/lltm_cell/autograd.cpp",
+        "src/ops/lltm_cell/formulas.h",
         '{"weight", {"input", "hx", "cx", "gates"}},',
         '{"weight", {"input", "weight", "hx", "cx", "gates"}},',
         "pytest test_operators.py only_what_is_needed and lltm_cell",

@@ -6,6 +6,7 @@
 #include <cppcuda/export.h>
 #include <cppcuda/ops/grid_sample3d.h>
 #include <cppcuda/ops/hash_grid.h>
+#include <cppcuda/ops/lltm.h>
 #include <cppcuda/ops/lltm_cell.h>
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>

@@ -23,8 +23,8 @@ def register_sharding(namespace: str = "cppcuda") -> None:
 
     An operator is sharded along the dims that it computes independently of each other: an elementwise operator along
     every dim, ``trilinear`` along points and features, ``upsample_bilinear2d`` along images and channels, ``lltm_cell``
-    along the batch. An output without such a dim is a sum over it, and ``Partial``: the gradient for ``points`` where
-    features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
+    and ``lltm`` along the batch. An output without such a dim is a sum over it, and ``Partial``: the gradient for
+    ``points`` where features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
 
     Inputs with other placements are redistributed first; DTensor refuses this for operators that write to their input.
     DTensor does not support operators that write to ``out`` and return nothing. Gradients of gradients use torch's own

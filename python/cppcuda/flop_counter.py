@@ -29,7 +29,7 @@ def register(op: Any, formula: Callable[..., int]) -> None:
 
 def custom_mapping() -> dict[Any, Callable[..., int]]:
     """The FLOP formulas by operator. Like torch's own they count only matrix products, two operations for each
-    multiplication and addition. Of cppcuda's operators only ``lltm_cell`` has matrix products.
+    multiplication and addition. Of cppcuda's operators only ``lltm_cell`` and ``lltm`` have matrix products.
     """
     # input [..., B, I], weight [..., 3S, S + I], hx, cx [..., B, S], gates [..., B, 3S]
 
@@ -56,5 +56,34 @@ def custom_mapping() -> dict[Any, Callable[..., int]]:
             columns += input[-1] + cx[-1]
         return 2 * math.prod(gates) * columns
 
+    # The same with [..., T, B, ...] in place of [..., B, ...], but h0 and c0
+    def steps_backward(
+        grad_output: Shape | None,
+        grad_hn: Shape | None,
+        grad_cn: Shape | None,
+        grad_cells: Shape | None,
+        grad_gates: Shape | None,
+        gates: Shape,
+        cells: Shape,
+        output: Shape | None,
+        input: Shape | None,
+        weight: Shape,
+        h0: Shape | None,
+        c0: Shape,
+        output_mask: Sequence[bool],
+        **kwargs: object,
+    ) -> int:
+        needs_input, needs_weight, *_ = output_mask
+        columns = c0[-1] + needs_input * (weight[-1] - c0[-1]) + needs_weight * weight[-1]
+        return 2 * math.prod(gates) * columns
+
     ops = torch.ops.cppcuda
-    return {ops.lltm_cell: forward, ops._lltm_cell: forward, ops._lltm_cell_backward: backward, **_registered}
+    return {
+        ops.lltm_cell: forward,
+        ops._lltm_cell: forward,
+        ops._lltm_cell_backward: backward,
+        ops.lltm: forward,
+        ops._lltm: forward,
+        ops._lltm_backward: steps_backward,
+        **_registered,
+    }

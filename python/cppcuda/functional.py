@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 __all__ = [
     "grid_sample3d",
     "hash_grid",
+    "lltm",
     "lltm_cell",
     "quick_gelu",
     "quick_gelu_",
@@ -131,6 +132,57 @@ def quick_gelu_(input: Tensor) -> Tensor:
         _check_tensors("quick_gelu_", input=input)
     torch.ops.cppcuda.quick_gelu_(input)
     return input
+
+
+def lltm(input: Tensor, weight: Tensor, bias: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""An LLTM over a sequence: :func:`lltm_cell` for each step, with its weights.
+
+    .. math::
+        h_t, c_t = \operatorname{lltm\_cell}(\text{input}_t, \text{weight}, \text{bias}, h_{t - 1}, c_{t - 1})
+
+    Args:
+        input: ``[T, B, I]``, of dtype float64, float32, float16 or bfloat16. All arguments may have any strides.
+        weight: ``[3S, S + I]``, whose first S columns multiply the state, in the dtype of ``input``.
+        bias: ``[3S]``, in the dtype of ``input``.
+        h0: ``[B, S]``, the state before the first step, in the dtype of ``input``.
+        c0: ``[B, S]``, in the dtype of ``input``. It may be float32 if the others have 16 bits, because a sum over a
+            whole sequence loses too much precision in bfloat16.
+
+    Returns:
+        ``(output, hn, cn)``: ``output`` is ``[T, B, S]``, :math:`h_t` of every step; ``hn`` and ``cn`` are ``[B, S]``,
+        the state after the last step, or ``h0`` and ``c0`` if T is 0. All are contiguous, in the dtypes of ``h0`` and
+        ``c0``. They are those of the cell, step by step, but for rounding: the products of all inputs are one matrix
+        product, and those of the state are added to it.
+
+    If every argument has one more dim G in front, one call computes a group of G sequences, each with weights of its
+    own. T, G, B, I and S may be 0.
+
+    The first derivative in reverse mode is one pass over the steps, with one matrix product for the gradient of
+    ``weight``. The operator is differentiable any number of times, in reverse and forward mode; forward mode and higher
+    orders go through the cell step by step. For a gradient the call saves its arguments and, per step and row, 3S gates
+    and S cell states; also ``output``, for the gradient of ``weight``.
+
+    On the CPU, states of up to 512 features take one kernel per direction, whose threads take rows: it has the same
+    bits for any number of threads. Larger states, and those on a GPU, take a matrix product and a kernel per step. The
+    other matrix products are torch's own matmul.
+
+    Under autocast ``c0`` and ``cn`` are float32 and the other tensors have the autocast dtype; float64 is not changed.
+
+    Raises:
+        TypeError: if an argument is not a tensor.
+        RuntimeError: for other ranks, sizes, dtypes or layouts, or if the devices differ.
+
+    The cell comes from PyTorch's tutorial on C++ extensions (P. Goldsborough, 2018).
+    """
+    if not (
+        isinstance(input, Tensor)
+        and isinstance(weight, Tensor)
+        and isinstance(bias, Tensor)
+        and isinstance(h0, Tensor)
+        and isinstance(c0, Tensor)
+    ):
+        _check_tensors("lltm", input=input, weight=weight, bias=bias, h0=h0, c0=c0)
+    return torch.ops.cppcuda.lltm(input, weight, bias, h0, c0)
 
 
 def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cppcuda import _hash_grid, functional
 
 __all__ = [
+    "LLTM",
     "GridSample3d",
     "HashGrid",
     "LLTMCell",
@@ -96,6 +97,134 @@ class LLTMCell(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
+
+
+class LLTM(nn.Module):
+    r"""An LLTM over sequences, with the conventions of :class:`torch.nn.LSTM`; see :func:`cppcuda.functional.lltm`.
+
+    Args:
+        input_size: I, the number of features of an input
+        hidden_size: S, the number of features of the state
+        num_layers: the number of LLTMs, each of which takes the output of the one before
+        bias: whether there is a bias
+        batch_first: whether input and output are ``[B, T, ...]`` instead of ``[T, B, ...]``. The state is not.
+        dropout: the share of the values between layers that are dropped in training
+
+    Shape:
+        - input: ``[T, B, I]``, or ``[T, I]`` without a batch
+        - state: ``(h0, c0)``, ``[num_layers, B, S]`` each, or ``[num_layers, S]`` without a batch; zeros by default
+        - output: ``(output, (hn, cn))``: ``[T, B, S]``, the states of the last layer, and the state after the last step
+          of every layer
+
+    Attributes:
+        weights: for each layer ``[3S, S + I]``, or ``[3S, 2S]`` after the first one, drawn uniformly from
+            :math:`\pm 1 / \sqrt{S}`
+        biases: ``[3S]`` each, likewise; none without ``bias``
+
+    Raises:
+        ValueError: for negative sizes, no layers, or a share that is not in [0, 1].
+        NotImplementedError: for ``proj_size``.
+        TypeError: in the call, for a packed sequence, or a state that is no pair.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if proj_size != 0:
+            raise NotImplementedError("LLTM: proj_size is not supported; put a Linear behind the output instead")
+        if input_size < 0 or hidden_size < 0:
+            raise ValueError(f"LLTM: sizes must not be negative, got {input_size} and {hidden_size}")
+        if num_layers < 1:
+            raise ValueError(f"LLTM: num_layers must be at least 1, got {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"LLTM: dropout must be in [0, 1], got {dropout}")
+        if dropout > 0 and num_layers == 1:
+            warnings.warn("LLTM: dropout is between layers, and there is only one", stacklevel=2)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = dropout
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        inputs = [input_size] + [hidden_size] * (num_layers - 1)
+        self.weights = nn.ParameterList(torch.empty(3 * hidden_size, hidden_size + i, **factory) for i in inputs)
+        self.biases = nn.ParameterList(torch.empty(3 * hidden_size, **factory) for _ in inputs if bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+            if isinstance(input, nn.utils.rnn.PackedSequence):
+                raise TypeError("LLTM: packed sequences are not supported; pass a padded tensor")
+            functional._check_tensors("LLTM", input=input)
+            if state is not None and not (isinstance(state, (tuple, list)) and len(state) == 2):
+                raise TypeError(f"LLTM: state must be (h0, c0), got {type(state).__name__}")
+        if input.dim() != 2 and input.dim() != 3:
+            raise RuntimeError(f"LLTM: input must be [T, B, I], or [T, I] without a batch, got {list(input.shape)}")
+        batched = input.dim() == 3
+        x = input
+        if not batched:
+            x = input.unsqueeze(1)
+        elif self.batch_first:
+            x = input.transpose(0, 1)
+        if state is None:
+            zeros = input.new_zeros([self.num_layers, x.size(1), self.hidden_size])
+            h0, c0 = zeros, zeros
+        else:
+            h0, c0 = state
+            dims = 3 if batched else 2
+            for t in (h0, c0):
+                if t.dim() != dims or t.size(0) != self.num_layers:
+                    shape = "[num_layers, B, S]" if batched else "[num_layers, S]"
+                    raise RuntimeError(
+                        f"LLTM: h0 and c0 must be {shape} with num_layers = {self.num_layers}, got {list(t.shape)}"
+                    )
+            if not batched:
+                h0, c0 = h0.unsqueeze(1), c0.unsqueeze(1)
+        hn: list[Tensor] = []
+        cn: list[Tensor] = []
+        for layer, weight in enumerate(self.weights):
+            if layer > 0:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+            bias = self._bias(layer, weight)
+            x, h, c = functional.lltm(x, weight, bias, h0[layer], c0[layer])
+            hn.append(h)
+            cn.append(c)
+        state = (torch.stack(hn), torch.stack(cn))
+        if not batched:
+            return x.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
+        return (x.transpose(0, 1) if self.batch_first else x), state
+
+    def _bias(self, layer: int, weight: Tensor) -> Tensor:
+        for i, bias in enumerate(self.biases):
+            if i == layer:
+                return bias
+        return weight.new_zeros(3 * self.hidden_size)
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        for name, default in (("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0.0)):
+            value = getattr(self, name)
+            if value != default:
+                text += f", {name}={value}"
+        return text
 
 
 class Trilinear(nn.Module):

@@ -46,6 +46,8 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     ``coordinate_transformation_mode``. ``grid_sample3d`` becomes ``GridSample``, which takes volumes since opset 20; if
     torch's default is older, pass ``opset_version=20``.
 
+    ``lltm`` becomes ``Scan``, for any number of steps.
+
     ``trilinear_indexed`` becomes ``Gather``, or ``GatherND`` for a batch. The index -1 gathers a row of zeros that the
     graph adds to the table. What happens with other corners out of range is left to the runtime.
 
@@ -254,6 +256,27 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         hy, cy, _ = lltm_cell_and_gates(input, weight, bias, hx, cx)
         return hy, cy
 
+    def lltm_and_steps(input: Any, weight: Any, bias: Any, h0: Any, c0: Any) -> tuple[Any, Any, Any, Any, Any]:
+        from cppcuda._onnx_lltm import lltm_steps
+
+        grouped = len(input.shape) == 4
+        size = c0.shape[-1]
+        transposed = op.Transpose(weight, perm=[0, 2, 1] if grouped else [1, 0])
+        rows = [-2]
+        of_state = op.Slice(transposed, [0], [size], rows)
+        of_input = op.Slice(transposed, [size], [2**31 - 1], rows)
+        if grouped:  # the steps come first
+            input = op.Transpose(input, perm=[1, 0, 2, 3])
+            bias = op.Unsqueeze(bias, op.Constant(value_ints=rows))
+        gates = op.Add(op.MatMul(input, of_input), bias)
+        output, hn, cn, cells, all_gates = lltm_steps(gates, of_state, h0, c0)
+        if grouped:
+            output, cells, all_gates = (op.Transpose(t, perm=[1, 0, 2, 3]) for t in (output, cells, all_gates))
+        return output, hn, cn, cells, all_gates
+
+    def lltm(input: Any, weight: Any, bias: Any, h0: Any, c0: Any) -> tuple[Any, Any, Any]:
+        return lltm_and_steps(input, weight, bias, h0, c0)[:3]
+
     ops = torch.ops.cppcuda
     return {
         ops.sigmoid.default: sigmoid,
@@ -266,5 +289,7 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         ops.upsample_bilinear2d.default: upsample_bilinear2d,
         ops.lltm_cell.default: lltm_cell,
         ops._lltm_cell.default: lltm_cell_and_gates,
+        ops.lltm.default: lltm,
+        ops._lltm.default: lltm_and_steps,
         **_registered,
     }

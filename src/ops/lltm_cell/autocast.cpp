@@ -18,9 +18,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> cast(at::ScalarType dtype, co
 
 TORCH_LIBRARY_IMPL(cppcuda, AutocastCPU, m) {
   m.impl(Forward::name, kit::autocast<Forward, cast<at::kCPU>, at::kCPU>());
+  m.impl(Sequence::name, kit::autocast<Sequence, cast<at::kCPU>, at::kCPU>());
 }
 TORCH_LIBRARY_IMPL(cppcuda, AutocastCUDA, m) {
   m.impl(Forward::name, kit::autocast<Forward, cast<at::kCUDA>, at::kCUDA>());
+  m.impl(Sequence::name, kit::autocast<Sequence, cast<at::kCUDA>, at::kCUDA>());
 }
 
 }  // namespace

@@ -1,295 +1,213 @@
-// With g = (g0, g1, g2) the gates before their activations, [hx, input] weight^T + bias:
+// The derivatives of a cell are in formulas.h. Those of a sequence are made of them, step by step; only its first
+// derivative is an operator of its own. With h_t, c_t the state after step t, and hn, cn the last one,
 //
-//   i = sigmoid(g0), o = sigmoid(g1), c = elu(g2), cy = cx + c i, t = tanh(cy), hy = t o
+//   (h_t, c_t, gates_t) = cell(x_t, h_(t - 1), c_(t - 1))
+//   (grad x_t, ..., a_(t - 1), b_(t - 1)) = cell_backward(grad output_t + a_t, grad cells_t + b_t, grad gates_t)
 //
-// g is linear in weight, and in (input, hx, bias); the rest is elementwise. Let P(g, cx) = (hy, cy). Backward applies
-// the transpose of its Jacobian, (grad_g, grad_cx) = P'^T (grad_hy, grad_cy), and multiplies grad_g by the matrices.
-// So, along a direction (tangent_g, tangent_cx),
-//
-//   (hy, cy) changes by P' (tangent_g, tangent_cx), which is also the transpose of P'^T;
-//   P'^T (grad_hy, grad_cy) changes by H (tangent_g, tangent_cx), where H is the Hessian of grad_hy . hy + grad_cy .
-//   cy. H is its own transpose: one function serves forward and reverse mode.
-//
-// A matrix product is a call of the op itself, forward (for the gates) or backward (with given grad_gates), because
-// torch.func turns autocast on again inside formulas and would run matmul in 16 bits.
+// where a and b are the gradients of h and c that come from later steps, and start as those of hn and cn.
 
 #include "cppcuda/kit/autograd.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include "ops/lltm_cell/op.h"
+#include <algorithm>
+#include <vector>
+
+#include "ops/lltm_cell/formulas.h"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
 
-// new_zeros keeps the tensor subclass of `like`, such as DTensor.
-Tensor zeros(c10::SymIntArrayRef sizes, const Tensor& like) { return like.new_zeros_symint(sizes); }
+int64_t steps_of(const Tensor& gates) { return gates.sym_size(-3).guard_int(__FILE__, __LINE__); }
 
-// The sizes of t, its last dim replaced.
-Tensor zeros_of_width(const Tensor& t, const c10::SymInt& width) {
-  c10::SymDimVector sizes(t.sym_sizes());
-  sizes.back() = width;
-  return zeros(sizes, t);
+Tensor at_step(const Tensor& t, int64_t step) { return t.defined() ? t.select(-3, step) : t; }
+
+// The value before a step.
+Tensor before(const Tensor& first, const Tensor& all, int64_t step) {
+  return step == 0 ? first : at_step(all, step - 1);
 }
 
-// [..., 3S] of [..., B, 3S]
-Tensor zero_bias(const Tensor& weight) {
-  c10::SymDimVector sizes(weight.sym_sizes());
-  sizes.pop_back();
-  return zeros(sizes, weight);
-}
-
-// input, weight, bias and hx: their values, or directions, of which some may be undefined.
-struct Affine {
-  Tensor input, weight, bias, hx;
-};
-
-// The tangent of the gates along the direction d: [d.hx, d.input] weight^T + [hx, input] d.weight^T + d.bias. Undefined
-// if the direction is. The sizes are those of `gates`.
-Tensor gates_along(const Affine& values, const Affine& d, const Tensor& gates) {
-  Tensor sum;
-  // The gates do not depend on cx, whose place any tensor of its sizes can take.
-  auto add_product = [&](const Tensor& hx, const Tensor& input, const Tensor& weight) {
-    kit::accumulate(sum, std::get<2>(Cell::call(input, weight, zero_bias(weight), hx, hx)));
-  };
-  if (d.hx.defined() && d.input.defined()) {
-    add_product(d.hx, d.input, values.weight);
-  } else if (d.hx.defined()) {  // the columns of weight that hx meets
-    const c10::SymInt size = d.hx.sym_size(-1);
-    add_product(d.hx, d.hx.narrow_symint(-1, 0, 0), values.weight.narrow_symint(-1, 0, size));
-  } else if (d.input.defined()) {
-    const c10::SymInt size = values.weight.sym_size(-1) - d.input.sym_size(-1);
-    add_product(zeros_of_width(d.input, size), d.input, values.weight);
+// Values of all steps, of which undefined ones are zeros; undefined if all are.
+Tensor stacked(std::vector<Tensor> steps) {
+  const auto defined = std::find_if(steps.begin(), steps.end(), [](const Tensor& t) { return t.defined(); });
+  if (defined == steps.end()) return {};
+  const Tensor like = *defined;
+  for (Tensor& t : steps) {
+    if (!t.defined()) t = at::zeros_like(like);
   }
-  if (d.weight.defined()) add_product(values.hx, values.input, d.weight);
-  if (d.bias.defined()) {
-    const Tensor rows = d.bias.unsqueeze(-2);
-    sum = sum.defined() ? sum + rows : rows.expand_symint(gates.sym_sizes());
-  }
-  return sum;
+  return at::stack(steps, -3);
 }
 
-// [..., 3S] in three [..., S].
-std::array<Tensor, 3> split_gates(const Tensor& gates) {
-  const auto parts = kit::in_opmath(gates).chunk(3, -1);
-  return {parts[0], parts[1], parts[2]};
-}
+// In the dtype of another tensor, because the tangents of a cell may be wider.
+Tensor as(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
 
-// P at (gates, cx), with derivatives.
-struct Pointwise {
-  Tensor i, di, ddi;  // sigmoid(g0), first and second derivative
-  Tensor o, dO, ddo;
-  Tensor c, dc, ddc;
-  Tensor t, dt;  // tanh(cy)
+Tensor sum(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
 
-  Pointwise(const Tensor& gates, const Tensor& cx) {
-    const auto [g0, g1, g2] = split_gates(gates);
-    i = at::sigmoid(g0);
-    di = i * (1 - i);
-    ddi = di * (1 - 2 * i);
-    o = at::sigmoid(g1);
-    dO = o * (1 - o);
-    ddo = dO * (1 - 2 * o);
-    // exp of nothing above 0: infinity times the 0 of the branch not taken would be NaN in the next derivative.
-    const Tensor negative = g2 < 0, zero = at::zeros_like(g2);
-    c = at::elu(g2);
-    dc = at::exp(at::where(negative, g2, zero));
-    ddc = at::where(negative, dc, zero);
-    t = at::tanh(kit::in_opmath(cx) + c * i);
-    dt = 1 - t * t;
-  }
-};
-
-// A direction of (gates, cx).
-struct Direction {
-  Tensor g0, g1, g2, cx;
-
-  Direction(const Tensor& tangent_gates, const Tensor& tangent_cx, const Tensor& gates, const Tensor& cx_like) {
-    const auto parts = split_gates(tangent_gates.defined() ? tangent_gates : at::zeros_like(gates));
-    g0 = parts[0], g1 = parts[1], g2 = parts[2];
-    cx = kit::in_opmath(tangent_cx.defined() ? tangent_cx : at::zeros_like(cx_like));
-  }
-};
-
-Tensor cy_along(const Pointwise& p, const Direction& d) { return d.cx + p.dc * d.g2 * p.i + p.c * p.di * d.g0; }
-
-Tensor hy_along(const Pointwise& p, const Direction& d, const Tensor& cy) {
-  return p.dt * cy * p.o + p.t * p.dO * d.g1;
-}
-
-// The tangents of (grad_gates, grad_cx) of the backward op along a direction of (gates, cx).
-std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& grad_cy, const Pointwise& p,
-                                    const Direction& d) {
-  Tensor total_grad_cy, tangent_total_cy, h1;
-  if (grad_cy.defined()) total_grad_cy = kit::in_opmath(grad_cy);
-  if (grad_hy.defined()) {
-    const Tensor wide_grad_hy = kit::in_opmath(grad_hy), cy = cy_along(p, d);
-    kit::accumulate(total_grad_cy, wide_grad_hy * p.o * p.dt);
-    tangent_total_cy = wide_grad_hy * (p.dO * d.g1 * p.dt - 2 * p.t * p.o * p.dt * cy);
-    h1 = wide_grad_hy * (p.dt * cy * p.dO + p.t * p.ddo * d.g1);
-  } else {
-    tangent_total_cy = h1 = at::zeros_like(p.i);
-  }
-  if (!total_grad_cy.defined()) return {};
-  const Tensor h0 = tangent_total_cy * p.c * p.di + total_grad_cy * (p.dc * d.g2 * p.di + p.c * p.ddi * d.g0);
-  const Tensor h2 = tangent_total_cy * p.i * p.dc + total_grad_cy * (p.di * d.g0 * p.dc + p.i * p.ddc * d.g2);
-  return {at::cat({h0, h1, h2}, -1), tangent_total_cy};
-}
-
-struct CellFormula {
-  using Op = Cell;
+struct StepsFormula {
+  using Op = Steps;
   static constexpr auto reads = kit::reads<Op>({
-      {"input", {"weight", "cx", "gates"}},
-      {"weight", {"input", "hx", "cx", "gates"}},
-      {"bias", {"cx", "gates"}},
-      {"hx", {"weight", "cx", "gates"}},
-      {"cx", {"cx", "gates"}},
+      {"input", {"weight", "c0", "cells", "gates"}},
+      {"weight", {"input", "weight", "h0", "c0", "output", "cells", "gates"}},
+      {"bias", {"weight", "c0", "cells", "gates"}},
+      {"h0", {"weight", "c0", "cells", "gates"}},
+      {"c0", {"weight", "c0", "cells", "gates"}},
   });
 
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<CellFormula>& saved,
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<StepsFormula>& saved,
                              const kit::Need<Op>& need) {
-    const auto when = [](bool read, const Tensor& t) { return read ? kit::to_optional(t) : std::nullopt; };
-    return kit::to_array(Backward::call(
-        kit::to_optional(grads["hy"]), kit::to_optional(grads["cy"]), kit::to_optional(grads["gates"]), saved["gates"],
-        when(need["weight"], saved["input"]), when(need["input"] || need["hx"], saved["weight"]),
-        when(need["weight"], saved["hx"]), saved["cx"], kit::to_list(need)));
+    const auto for_weight = [&](const Tensor& t) { return need["weight"] ? kit::to_optional(t) : std::nullopt; };
+    return kit::to_array(StepsBackward::call(kit::to_optional(grads["output"]), kit::to_optional(grads["hn"]),
+                                             kit::to_optional(grads["cn"]), kit::to_optional(grads["cells"]),
+                                             kit::to_optional(grads["gates"]), saved["gates"], saved["cells"],
+                                             for_weight(saved["output"]), for_weight(saved["input"]), saved["weight"],
+                                             for_weight(saved["h0"]), saved["c0"], kit::to_list(need)));
   }
 
-  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<CellFormula>& saved) {
-    const auto [x, w, b, h, c, g] = saved.get<"input", "weight", "bias", "hx", "cx", "gates">();
-    const auto [tangent_input, tangent_weight, tangent_bias, tangent_hx, tangent_cx] =
-        tangents.get<"input", "weight", "bias", "hx", "cx">();
-    const Tensor tangent_gates =
-        gates_along({x, w, b, h}, {tangent_input, tangent_weight, tangent_bias, tangent_hx}, g);
-    const Pointwise p(g, c);
-    const Direction d(tangent_gates, tangent_cx, g, c);
-    const Tensor cy_tangent = cy_along(p, d);
-    return {hy_along(p, d, cy_tangent), cy_tangent, tangent_gates};
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<StepsFormula>& saved) {
+    const auto [x, w, b, h0, c0] = saved.get<"input", "weight", "bias", "h0", "c0">();
+    const auto [output, cells, gates] = saved.get<"output", "cells", "gates">();
+    Tensor h = tangents["h0"], c = tangents["c0"];
+    std::vector<Tensor> all_h, all_c, all_gates;
+    for (int64_t t = 0; t < steps_of(gates); ++t) {
+      const kit::Saved<CellFormula> cell{{{at_step(x, t), w, b, before(h0, output, t), before(c0, cells, t)}},
+                                         {{at_step(output, t), at_step(cells, t), at_step(gates, t)}},
+                                         {}};
+      const auto along =
+          CellFormula::jvp({{at_step(tangents["input"], t), tangents["weight"], tangents["bias"], h, c}}, cell);
+      h = as(along["hy"], output), c = as(along["cy"], cells);
+      all_h.push_back(h), all_c.push_back(c), all_gates.push_back(as(along["gates"], gates));
+    }
+    return {{stacked(all_h), h, c, stacked(all_c), stacked(all_gates)}};
   }
 };
 
-struct BackwardFormula {
-  using Op = Backward;
+struct StepsBackwardFormula {
+  using Op = StepsBackward;
   static constexpr auto reads = kit::reads<Op>({
-      {"grad_hy", {"gates", "cx", "input", "weight", "hx"}},
-      {"grad_cy", {"gates", "cx", "input", "weight", "hx"}},
-      {"grad_gates", {"gates", "input", "weight", "hx"}},
-      {"gates", {"grad_hy", "grad_cy", "gates", "cx", "input", "weight", "hx"}},
-      {"input", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
-      {"weight", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
-      {"hx", {"grad_hy", "grad_cy", "grad_gates", "gates", "cx"}},
-      {"cx", {"grad_hy", "grad_cy", "gates", "cx", "input", "weight", "hx"}},
+      {"grad_output", {"gates", "cells", "output", "input", "weight", "h0", "c0"}},
+      {"grad_hn", {"gates", "cells", "output", "input", "weight", "h0", "c0"}},
+      {"grad_cn", {"gates", "cells", "output", "input", "weight", "h0", "c0"}},
+      {"grad_cells", {"gates", "cells", "output", "input", "weight", "h0", "c0"}},
+      {"grad_gates", {"gates", "cells", "output", "input", "weight", "h0", "c0"}},
+      {"gates",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"cells",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"output",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"input",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"weight",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"h0",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
+      {"c0",
+       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
+        "h0", "c0"}},
   });
 
-  // The width of input: the gradient of weight has that many columns, and may read neither tensor.
-  static constexpr auto attribute_names = kit::names("input_width");
-  static auto attributes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
-                         const OptionalTensor& input, const OptionalTensor& weight, const OptionalTensor&,
-                         const Tensor& cx, const c10::List<bool>&) {
-    c10::SymInt width = 0;
-    if (input) width = input->sym_size(-1);
-    if (weight) width = weight->sym_size(-1) - cx.sym_size(-1);
-    return std::make_tuple(width);
-  }
+  using Cell = kit::Saved<CellBackwardFormula>;
 
-  // The op's gradients from `saved`, but with other matrices; mask: whether grad_input, grad_weight, grad_hx are
-  // requested.
-  struct Products {
-    Tensor grad_input, grad_weight, grad_hx;
-  };
-  static Products products(const kit::Saved<BackwardFormula>& saved, const Tensor& input, const Tensor& weight,
-                           const Tensor& hx, std::array<bool, 3> mask) {
-    const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
-    const auto [grad_input, grad_weight, grad_bias, grad_hx, grad_cx] = Backward::call(
-        kit::to_optional(gh), kit::to_optional(gc), kit::to_optional(gg), g, kit::to_optional(input),
-        kit::to_optional(weight), kit::to_optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
-    return {grad_input, grad_weight, grad_hx};
-  }
-
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
-                             const kit::Need<Op>& need) {
-    const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
-    const auto [gg_input, gg_weight, gg_bias, gg_hx, gg_cx] =
-        grads.get<"grad(input)", "grad(weight)", "grad(bias)", "grad(hx)", "grad(cx)">();
-    const c10::SymInt& width = saved.attribute<"input_width">();
-    kit::Inputs<Op> result;
-    const bool needs_pointwise = need["grad_hy"] || need["grad_cy"] || need["gates"] || need["cx"];
-    if (needs_pointwise || need["grad_gates"]) {
-      const Tensor gg_gates = gates_along({x, w, {}, h}, {gg_input, gg_weight, gg_bias, gg_hx}, g);
-      if (need["grad_gates"] && gg_gates.defined()) result["grad_gates"] = gg_gates.to(g.scalar_type());
-      if (needs_pointwise) {
-        const Pointwise p(g, c);
-        const Direction d(gg_gates, gg_cx, g, c);
-        const Tensor cy = cy_along(p, d);
-        if (need["grad_hy"]) result["grad_hy"] = hy_along(p, d, cy).to(g.scalar_type());
-        if (need["grad_cy"]) result["grad_cy"] = cy.to(c.scalar_type());
-        if (need["gates"] || need["cx"]) {
-          const auto [grad_gates, grad_cx] = hessian_along(gh, gc, p, d);
-          if (need["gates"] && grad_gates.defined()) result["gates"] = grad_gates.to(g.scalar_type());
-          if (need["cx"] && grad_cx.defined()) result["cx"] = grad_cx.to(c.scalar_type());
-        }
-      }
-    }
-    if (gg_weight.defined() && (need["input"] || need["hx"])) {
-      const auto by = products(saved, {}, gg_weight, {}, {need["input"], false, need["hx"]});
-      result["input"] = by.grad_input, result["hx"] = by.grad_hx;
-    }
-    if ((gg_input.defined() || gg_hx.defined()) && need["weight"]) {
-      const Tensor full_gg_input = gg_input.defined() ? gg_input : zeros_of_width(gg_hx, width);
-      const Tensor full_gg_hx = gg_hx.defined() ? gg_hx : zeros_of_width(gg_input, c.sym_size(-1));
-      result["weight"] = products(saved, full_gg_input, {}, full_gg_hx, {false, true, false}).grad_weight;
+  // The calls of cell_backward, one per step; the mask says which outputs their derivatives have.
+  static std::vector<Cell> unrolled(const kit::Saved<StepsBackwardFormula>& saved, const kit::OutputMask& mask) {
+    const auto [gates, cells, output, x, w, h0, c0] =
+        saved.get<"gates", "cells", "output", "input", "weight", "h0", "c0">();
+    const int64_t steps = steps_of(gates);
+    std::vector<Cell> result(steps);
+    Tensor h = saved["grad_hn"], c = saved["grad_cn"];
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      h = sum(at_step(saved["grad_output"], t), h);
+      c = sum(at_step(saved["grad_cells"], t), c);
+      const Tensor grad_gates = at_step(saved["grad_gates"], t), previous = before(c0, cells, t);
+      result[t] = {{{h, c, grad_gates, at_step(gates, t), at_step(x, t), w,
+                     h0.defined() ? before(h0, output, t) : Tensor(), previous}},
+                   {},
+                   {mask, w.sym_size(-1) - c0.sym_size(-1)}};
+      if (t == 0) break;
+      const auto grads = kit::to_array(
+          Backward::call(kit::to_optional(h), kit::to_optional(c), kit::to_optional(grad_gates), at_step(gates, t),
+                         std::nullopt, w, std::nullopt, previous, c10::List<bool>({false, false, false, true, true})));
+      h = grads[3], c = grads[4];
     }
     return result;
   }
 
-  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
-    const auto [gh, gc, g, x, w, h, c] = saved.get<"grad_hy", "grad_cy", "gates", "input", "weight", "hx", "cx">();
-    const auto [tangent_grad_hy, tangent_grad_cy, tangent_grad_gates, tangent_gates] =
-        tangents.get<"grad_hy", "grad_cy", "grad_gates", "gates">();
-    const auto [tangent_input, tangent_weight, tangent_hx, tangent_cx] = tangents.get<"input", "weight", "hx", "cx">();
-    const bool needs_input = saved.is_requested("grad(input)"), needs_hx = saved.is_requested("grad(hx)");
-    kit::Outputs<Op> result;
+  // Along the steps: the gradient of a_(t - 1) is that of what step t - 1 adds to it.
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<StepsBackwardFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const std::vector<Cell> cells = unrolled(saved, kit::OutputMask(5, true));
+    Tensor h = grads["grad(h0)"], c = grads["grad(c0)"];
+    kit::Inputs<Op> result;
+    std::vector<Tensor> grad_output, grad_cells, grad_gates, gates, x, states, cell_states;
+    for (size_t t = 0; t < cells.size(); ++t) {
+      const auto step = static_cast<int64_t>(t);
+      kit::Need<Backward> all;
+      all.fill(true);
+      all["input"] = need["input"], all["weight"] = need["weight"];
+      const auto of = CellBackwardFormula::vjp(
+          {{at_step(grads["grad(input)"], step), grads["grad(weight)"], grads["grad(bias)"], h, c}}, cells[t], all);
+      h = of["grad_hy"], c = of["grad_cy"];
+      grad_output.push_back(h), grad_cells.push_back(c), grad_gates.push_back(of["grad_gates"]);
+      gates.push_back(of["gates"]);
+      if (need["input"]) x.push_back(of["input"]);
+      states.push_back(of["hx"]), cell_states.push_back(of["cx"]);
+      if (need["weight"]) result["weight"] = sum(result["weight"], of["weight"]);
+    }
+    result["grad_output"] = stacked(grad_output), result["grad_hn"] = h;
+    result["grad_cells"] = stacked(grad_cells), result["grad_cn"] = c;
+    result["grad_gates"] = stacked(grad_gates), result["gates"] = stacked(gates), result["input"] = stacked(x);
+    // Step t reads the states before it: the last ones are read by none.
+    if (!cells.empty()) {
+      result["h0"] = states[0], result["c0"] = cell_states[0];
+      std::rotate(states.begin(), states.begin() + 1, states.end());
+      std::rotate(cell_states.begin(), cell_states.begin() + 1, cell_states.end());
+      states.back() = cell_states.back() = Tensor();
+      result["output"] = stacked(states), result["cells"] = stacked(cell_states);
+    }
+    return result;
+  }
 
-    // The tangent of the gradient of the gates, before the products, acts as a further grad_gates.
-    Tensor extra_grad_gates = tangent_grad_gates, extra_grad_cx;
-    if (tangent_gates.defined() || tangent_cx.defined()) {
-      const auto along = hessian_along(gh, gc, Pointwise(g, c), Direction(tangent_gates, tangent_cx, g, c));
-      if (along[0].defined()) kit::accumulate(extra_grad_gates, along[0].to(g.scalar_type()));
-      extra_grad_cx = along[1];
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<StepsBackwardFormula>& saved) {
+    kit::OutputMask mask = saved.attribute<"output_mask">();
+    mask[3] = mask[4] = true;
+    const std::vector<Cell> cells = unrolled(saved, mask);
+    kit::Outputs<Op> result;
+    std::vector<Tensor> x(cells.size());
+    Tensor h = tangents["grad_hn"], c = tangents["grad_cn"];
+    for (int64_t t = static_cast<int64_t>(cells.size()) - 1; t >= 0; --t) {
+      const auto of = CellBackwardFormula::jvp(
+          {{sum(at_step(tangents["grad_output"], t), h), sum(at_step(tangents["grad_cells"], t), c),
+            at_step(tangents["grad_gates"], t), at_step(tangents["gates"], t), at_step(tangents["input"], t),
+            tangents["weight"], before(tangents["h0"], tangents["output"], t),
+            before(tangents["c0"], tangents["cells"], t)}},
+          cells[t]);
+      if (mask[0]) x[t] = of["grad(input)"];
+      h = as(of["grad(hx)"], saved["gates"]), c = as(of["grad(cx)"], saved["cells"]);
+      if (mask[1]) result["grad(weight)"] = sum(result["grad(weight)"], of["grad(weight)"]);
+      if (mask[2]) result["grad(bias)"] = sum(result["grad(bias)"], of["grad(bias)"]);
     }
-    if (tangent_grad_hy.defined() || tangent_grad_cy.defined() || extra_grad_gates.defined()) {
-      result =
-          kit::to_array(Backward::call(kit::to_optional(tangent_grad_hy), kit::to_optional(tangent_grad_cy),
-                                       kit::to_optional(extra_grad_gates), g, kit::to_optional(x), kit::to_optional(w),
-                                       kit::to_optional(h), c, kit::to_list(saved.attribute<"output_mask">())));
-    }
-    if (extra_grad_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], extra_grad_cx);
-    if (tangent_weight.defined() && (needs_input || needs_hx)) {
-      const auto by = products(saved, {}, tangent_weight, {}, {needs_input, false, needs_hx});
-      if (needs_input) kit::accumulate(result["grad(input)"], by.grad_input);
-      if (needs_hx) kit::accumulate(result["grad(hx)"], by.grad_hx);
-    }
-    if ((tangent_input.defined() || tangent_hx.defined()) && saved.is_requested("grad(weight)")) {
-      const auto by = products(saved, tangent_input.defined() ? tangent_input : at::zeros_like(x), {},
-                               tangent_hx.defined() ? tangent_hx : at::zeros_like(h), {false, true, false});
-      kit::accumulate(result["grad(weight)"], by.grad_weight);
-    }
+    if (mask[0]) result["grad(input)"] = stacked(x);
+    result["grad(h0)"] = h, result["grad(c0)"] = c;
     return result;
   }
 };
 
 TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  // A gradient needs the gates, which only _lltm_cell returns.
+  // A gradient needs the gates, which only _lltm_cell and _lltm return.
   m.impl(Forward::name, kit::autograd_through<Forward, Cell>());
   m.impl(Cell::name, kit::autograd<CellFormula>());
-  m.impl(Backward::name, kit::autograd<BackwardFormula>());
+  m.impl(Backward::name, kit::autograd<CellBackwardFormula>());
+  m.impl(Sequence::name, kit::autograd_through<Sequence, Steps>());
+  m.impl(Steps::name, kit::autograd<StepsFormula>());
+  m.impl(StepsBackward::name, kit::autograd<StepsBackwardFormula>());
 }
 
 }  // namespace

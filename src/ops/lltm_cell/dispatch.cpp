@@ -1,6 +1,11 @@
 // Converts tensors to the kernels' Params, and calls the matrix products of large cells. A small cell is one kernel.
 
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -26,6 +31,9 @@ bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
   return cell.rows <= max_rows && cell.size <= max_products && cell.inputs <= max_products &&
          cell.rows * 3 * cell.size * cell.concatenated() <= max_products;
 }
+
+// The largest state whose recurrent weights should stay in the cache of a core over the steps of a sequence.
+constexpr int64_t max_resident_size = 512;
 
 template <class T>
 Matrix<T> matrix(const Tensor& t) {
@@ -195,10 +203,199 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
   return result;
 }
 
+// ---- sequences. Groups are computed one after the other, so the tensors below have none.
+
+// Whether kernels take all steps, with the recurrent weights in the cache; otherwise each step is a matrix product and
+// a pointwise kernel.
+bool is_resident(const Tensor& gates, int64_t size) { return gates.is_cpu() && size <= max_resident_size; }
+
+// [T, B, X] -> [T B, X]
+Tensor all_rows(const Tensor& t) { return t.reshape({t.size(0) * t.size(1), t.size(2)}); }
+
+// Calls f(t1, t2, ...) with the tensors of each group.
+template <class F, class... Tensors>
+void for_each_group(bool has_groups, const F& f, const Tensors&... tensors) {
+  if (!has_groups) return f(tensors...);
+  const auto groups = std::max({(tensors.defined() ? tensors.size(0) : 0)...});
+  for (int64_t g = 0; g < groups; ++g) f((tensors.defined() ? tensors.select(0, g) : tensors)...);
+}
+
+template <class T, class C>
+void run_steps(const Tensor& weight, const Tensor& h0, const Tensor& c0, const Tensor& output, const Tensor& cells,
+               const Tensor& gates) {
+  const int64_t steps = gates.size(0), rows = gates.size(1), size = c0.size(-1);
+  if (is_resident(gates, size)) {
+    kit::run(c0.device(), StepsForwardParams<T, C>{.weight = weight.const_data_ptr<T>(),
+                                                   .weight_row = weight.stride(0),
+                                                   .h0 = h0.const_data_ptr<T>(),
+                                                   .c0 = c0.const_data_ptr<C>(),
+                                                   .gates = gates.mutable_data_ptr<T>(),
+                                                   .output = output.mutable_data_ptr<T>(),
+                                                   .cells = cells.mutable_data_ptr<C>(),
+                                                   .steps = steps,
+                                                   .rows = rows,
+                                                   .size = size});
+    return;
+  }
+  const Tensor recurrent = weight.narrow(1, 0, size).t();
+  for (int64_t t = 0; t < steps; ++t) {
+    Tensor of_step = gates[t];
+    at::addmm_out(of_step, of_step, t == 0 ? h0 : output[t - 1], recurrent);
+    const Tensor cx = t == 0 ? c0 : cells[t - 1];
+    const auto state = matrix<C>(cx);
+    kit::run(c0.device(), ForwardParams<T, C>{.gates = of_step.const_data_ptr<T>(),
+                                              .cx = state,
+                                              .hy = output[t].mutable_data_ptr<T>(),
+                                              .cy = cells[t].mutable_data_ptr<C>(),
+                                              .rows = kit::make_rows(cx, 1, state.rows),
+                                              .size = size});
+  }
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_sequence(const std::array<kit::Output, 5>& outputs,
+                                                                const Tensor& input, const Tensor& weight,
+                                                                const Tensor& bias, const Tensor& h0,
+                                                                const Tensor& c0) {
+  const auto all = kit::allocate(outputs);
+  const auto run = [](const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& h0, const Tensor& c0,
+                      const Tensor& output, const Tensor& hn, const Tensor& cn, const Tensor& cells,
+                      const Tensor& gates) {
+    const int64_t steps = gates.size(0), size = c0.size(-1);
+    if (gates.numel() > 0) {
+      affine(gates.flatten(0, 1), all_rows(input), weight.narrow(1, size, input.size(-1)), bias);
+      const Tensor rows = weight.stride(1) == 1 ? weight : weight.contiguous();
+      kit::visit_dtypes(gates.scalar_type(), c0.scalar_type(),
+                        [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
+                          run_steps<T, C>(rows, h0.contiguous(), c0.contiguous(), output, cells, gates);
+                        });
+    }
+    hn.copy_(steps == 0 ? h0 : output[steps - 1]);
+    cn.copy_(steps == 0 ? c0 : cells[steps - 1]);
+  };
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  for_each_group(input.dim() == 4, run, input, weight, bias, h0, c0, all[0], all[1], all[2], all[3], all[4]);
+  return kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(all);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                                                         const Tensor& h0, const Tensor& c0) {
+  return run_sequence(kit::Shape<Steps>::outputs(input, weight, bias, h0, c0), input, weight, bias, h0, c0);
+}
+
+std::tuple<Tensor, Tensor, Tensor> sequence(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                                            const Tensor& h0, const Tensor& c0) {
+  auto [output, hn, cn, cells, gates] =
+      run_sequence(kit::Shape<Steps>::outputs_as("lltm", input, weight, bias, h0, c0), input, weight, bias, h0, c0);
+  return {output, hn, cn};
+}
+
+// The gradients that reach the operator, and what it saved.
+struct SequenceGradients {
+  Tensor output, hn, cn, cells, gates;
+};
+
+// Sets total_grad_gates [T, B, 3S], and the gradients of the first state where they are defined.
+template <class T, class C>
+void run_steps_backward(const SequenceGradients& grad, const Tensor& gates, const Tensor& cells, const Tensor& weight,
+                        const Tensor& c0, const Tensor& total_grad_gates, const Tensor& grad_h0,
+                        const Tensor& grad_c0) {
+  const int64_t steps = gates.size(0), rows = gates.size(1), size = c0.size(-1);
+  if (is_resident(gates, size)) {
+    kit::run(c0.device(), StepsBackwardParams<T, C>{.weight = weight.const_data_ptr<T>(),
+                                                    .weight_row = weight.stride(0),
+                                                    .grad_output = data_of<T>(grad.output),
+                                                    .grad_hn = data_of<T>(grad.hn),
+                                                    .grad_cn = data_of<C>(grad.cn),
+                                                    .grad_cells = data_of<C>(grad.cells),
+                                                    .grad_gates = data_of<T>(grad.gates),
+                                                    .gates = gates.const_data_ptr<T>(),
+                                                    .cells = cells.const_data_ptr<C>(),
+                                                    .c0 = c0.const_data_ptr<C>(),
+                                                    .total_grad_gates = total_grad_gates.mutable_data_ptr<T>(),
+                                                    .grad_h0 = mutable_data_of<T>(grad_h0),
+                                                    .grad_c0 = mutable_data_of<C>(grad_c0),
+                                                    .steps = steps,
+                                                    .rows = rows,
+                                                    .size = size});
+    return;
+  }
+  const Tensor recurrent = weight.narrow(1, 0, size);
+  Tensor h = grad.hn.defined() ? grad.hn : at::zeros({rows, size}, gates.options());
+  Tensor c = grad.cn.defined() ? grad.cn : at::zeros({rows, size}, c0.options());
+  for (int64_t t = steps - 1; t >= 0; --t) {
+    if (grad.output.defined()) h = h + grad.output[t];
+    if (grad.cells.defined()) c = c + grad.cells[t];
+    const Tensor before = at::empty({rows, size}, c0.options());
+    pointwise_backward(h, c, grad.gates.defined() ? grad.gates[t] : Tensor(), gates[t], t == 0 ? c0 : cells[t - 1],
+                       total_grad_gates[t], before);
+    c = before;
+    h = at::mm(total_grad_gates[t], recurrent);
+  }
+  if (grad_h0.defined()) grad_h0.copy_(h);
+  if (grad_c0.defined()) grad_c0.copy_(c);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
+    const OptionalTensor& grad_output, const OptionalTensor& grad_hn, const OptionalTensor& grad_cn,
+    const OptionalTensor& grad_cells, const OptionalTensor& grad_gates, const Tensor& gates, const Tensor& cells,
+    const OptionalTensor& output, const OptionalTensor& input, const Tensor& weight, const OptionalTensor& h0,
+    const Tensor& c0, c10::List<bool> output_mask) {
+  const auto outputs = kit::allocate(kit::Shape<StepsBackward>::outputs(
+      grad_output, grad_hn, grad_cn, grad_cells, grad_gates, gates, cells, output, input, weight, h0, c0, output_mask));
+  std::array<Tensor, 5> requested;
+  for (size_t o = 0; o < requested.size(); ++o) {
+    if (output_mask[o]) requested[o] = outputs[o];
+  }
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const auto run = [](const Tensor& grad_output, const Tensor& grad_hn, const Tensor& grad_cn, const Tensor& grad_cells,
+                      const Tensor& grad_gates, const Tensor& gates, const Tensor& cells, const Tensor& output,
+                      const Tensor& input, const Tensor& weight, const Tensor& h0, const Tensor& c0,
+                      const Tensor& grad_input, const Tensor& grad_weight, const Tensor& grad_bias,
+                      const Tensor& grad_h0, const Tensor& grad_c0) {
+    const int64_t steps = gates.size(0);
+    if (gates.numel() == 0) {  // sums over nothing, and without steps the state is h0 and c0
+      for (const Tensor& t : {grad_input, grad_weight, grad_bias}) {
+        if (t.defined()) t.zero_();
+      }
+      const auto pass = [&](const Tensor& from, const Tensor& to) {
+        if (to.defined()) steps == 0 && from.defined() ? to.copy_(from) : to.zero_();
+      };
+      pass(grad_hn, grad_h0);
+      return pass(grad_cn, grad_c0);
+    }
+    const auto contiguous = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+    const Tensor total = at::empty(gates.sizes(), gates.options());
+    kit::visit_dtypes(gates.scalar_type(), c0.scalar_type(),
+                      [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
+                        run_steps_backward<T, C>({contiguous(grad_output), contiguous(grad_hn), contiguous(grad_cn),
+                                                  contiguous(grad_cells), contiguous(grad_gates)},
+                                                 contiguous(gates), contiguous(cells),
+                                                 weight.stride(1) == 1 ? weight : weight.contiguous(), contiguous(c0),
+                                                 total, grad_h0, grad_c0);
+                      });
+    const Tensor rows = all_rows(total);
+    if (grad_input.defined()) input_gradients(Tensor(), grad_input.flatten(0, 1), rows, weight);
+    if (grad_weight.defined()) {
+      const Tensor states = at::cat({h0.unsqueeze(0), output.narrow(0, 0, steps - 1)});
+      weight_gradient(grad_weight, rows, at::cat({all_rows(states), all_rows(input)}, 1));
+    }
+    if (grad_bias.defined()) bias_gradient(grad_bias, rows);
+  };
+  using kit::tensor_or_undefined;
+  for_each_group(gates.dim() == 4, run, tensor_or_undefined(grad_output), tensor_or_undefined(grad_hn),
+                 tensor_or_undefined(grad_cn), tensor_or_undefined(grad_cells), tensor_or_undefined(grad_gates), gates,
+                 cells, tensor_or_undefined(output), tensor_or_undefined(input), weight, tensor_or_undefined(h0), c0,
+                 requested[0], requested[1], requested[2], requested[3], requested[4]);
+  return kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
+}
+
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   kit::implement<Forward, forward>(m);
   kit::implement<Cell, cell>(m);
   kit::implement<Backward, backward>(m);
+  kit::implement<Sequence, sequence>(m);
+  kit::implement<Steps, steps>(m);
+  kit::implement<StepsBackward, steps_backward>(m);
 }
 
 }  // namespace

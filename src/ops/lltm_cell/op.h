@@ -26,4 +26,31 @@ using Backward = kit::Op<
     kit::MayBeWider<"cx">, kit::Independent<"B">, kit::GradientReads<"input", "weight">,
     kit::GradientReads<"hx", "weight">, kit::GradientReads<"weight", "input", "hx">>;
 
+// ---- sequences
+
+using Sequence = kit::Op<
+    "cppcuda::lltm(Tensor input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
+    "Tensor h0[G?, B, S], Tensor c0[G?, B, S]) -> "
+    "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0)",
+    kit::MayBeWider<"c0">, kit::Independent<"B">>;
+
+// Also returns the states of all cells, and the gates, which backward reads.
+using Steps = kit::Op<
+    "cppcuda::_lltm(Tensor input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
+    "Tensor h0[G?, B, S], Tensor c0[G?, B, S]) -> "
+    "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0, "
+    "Tensor cells[G?, T, B, S] like c0, Tensor gates[G?, T, B, 3S])",
+    kit::MayBeWider<"c0">, kit::Independent<"B">>;
+
+// Missing gradients are zeros. input, output and h0 may be missing unless the gradient of weight is requested.
+using StepsBackward = kit::Op<
+    "cppcuda::_lltm_backward(Tensor? grad_output[G?, T, B, S], Tensor? grad_hn[G?, B, S], "
+    "Tensor? grad_cn[G?, B, S] like c0, Tensor? grad_cells[G?, T, B, S] like c0, Tensor? grad_gates[G?, T, B, 3S], "
+    "Tensor gates[G?, T, B, 3S], Tensor cells[G?, T, B, S] like c0, Tensor? output[G?, T, B, S], "
+    "Tensor? input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor? h0[G?, B, S], Tensor c0[G?, B, S], "
+    "bool[5] output_mask) -> "
+    "(Tensor grad(input)[G?, T, B, I], Tensor grad(weight), Tensor grad(bias)[G?, 3S], Tensor grad(h0)[G?, B, S], "
+    "Tensor grad(c0))",
+    kit::MayBeWider<"c0">, kit::Independent<"B">, kit::GradientReads<"weight", "input", "output", "h0">>;
+
 }  // namespace cppcuda::ops::lltm_cell

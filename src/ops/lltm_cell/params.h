@@ -76,4 +76,36 @@ struct SmallBackwardParams {
   int rows, inputs, size;
 };
 
+// The arguments of the kernels for a sequence, without groups. All are contiguous but weight, whose rows are
+// weight_row apart and of which they read the first `size` columns.
+template <class T, class C>
+struct StepsForwardParams {
+  const T* weight;  // [3 size, size]
+  int64_t weight_row;
+  const T* h0;  // [rows, size]
+  const C* c0;
+  T* gates;   // [steps, rows, 3 size]; starts as the part that does not depend on the state
+  T* output;  // [steps, rows, size]
+  C* cells;
+  int64_t steps, rows, size;
+};
+
+template <class T, class C>
+struct StepsBackwardParams {
+  const T* weight;
+  int64_t weight_row;
+  const T* grad_output;  // these five may be null
+  const T* grad_hn;
+  const C* grad_cn;
+  const C* grad_cells;
+  const T* grad_gates;
+  const T* gates;
+  const C* cells;
+  const C* c0;
+  T* total_grad_gates;  // [steps, rows, 3 size]
+  T* grad_h0;           // these two may be null
+  C* grad_c0;
+  int64_t steps, rows, size;
+};
+
 }  // namespace cppcuda::ops::lltm_cell

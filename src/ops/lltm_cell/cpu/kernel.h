@@ -25,4 +25,17 @@ struct CellKernel {
   static void small_backward_inputs(const SmallBackwardParams<T, C>& p, const A* total_grad_gates, int begin, int end);
 };
 
+// A sequence: rows begin .. end - 1 at all steps. Rows are independent of each other.
+template <class Isa, class T, class C>
+struct StepsKernel {
+  using A = kit::opmath<T>;
+
+  static constexpr int tile_rows = 8;  // rows that are computed together
+
+  // transposed: the weights [size, 3 size]. memory: tile_rows rows of the state.
+  static void forward(const StepsForwardParams<T, C>& p, const A* transposed, A* memory, int64_t begin, int64_t end);
+  // weight: the weights [3 size, size]. memory: 5 tile_rows rows.
+  static void backward(const StepsBackwardParams<T, C>& p, const A* weight, A* memory, int64_t begin, int64_t end);
+};
+
 }  // namespace cppcuda::ops::lltm_cell
