@@ -43,7 +43,7 @@ import torch._inductor.config as inductor_config
 from cases import Case, Contestant, Tensors, cases, gpu_cases
 from machine import caches, machine
 from stream import PREFETCH_DISTANCES, Stream
-from targets import HOST_TIME, PRODUCTS, STREAM, evaluate, targeted_peers
+from targets import HOST_TIME, LSTM, OWN_LSTM, PRODUCTS, STREAM, evaluate, targeted_peers
 from timing import Samples, kept, measure, ratio, summary
 
 # The environment variables of each regime's process. Other regimes share the process of "default".
@@ -192,7 +192,7 @@ def record(
     row["targeted"] = bool(targeted_peers(case.key, device))
     for name, values in samples.items():
         row["contestants"][name] = summary(values)
-        if name != "cppcuda" and (name in (STREAM, PRODUCTS) or contestants[name].comparable):
+        if name != "cppcuda" and (name in (STREAM, PRODUCTS, LSTM, OWN_LSTM) or contestants[name].comparable):
             median, quartiles = ratio(values, samples["cppcuda"])
             row["contestants"][name] |= {"ratio": median, "ratio_quartiles": quartiles}
     return row

@@ -12,7 +12,7 @@ import cppcuda
 import peers
 import torch
 import torch.nn.functional as F
-from targets import GPU_TIME, HOST_TIME, SIZES
+from targets import GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -335,6 +335,36 @@ def lltm(mode: str, batch: int, inputs: int, state: int, **where: Any) -> Case:
     return Case("lltm_cell", mode, size, batch * state, make, contestants, plain, moved, **where)
 
 
+def sequence(mode: str, steps: int, batch: int, inputs: int, state: int, **where: Any) -> Case:
+    """An LLTM over a sequence. "cppcuda loop" calls lltm_cell for each step."""
+
+    def make(device: torch.device) -> Tensors:
+        shapes = ((steps, batch, inputs), (3 * state, state + inputs), (3 * state,), (batch, state), (batch, state))
+        scales = (1.0, state**-0.5, state**-0.5, 1.0, 1.0)
+        return tuple(noise(*s, device=device) * scale for s, scale in zip(shapes, scales, strict=True))
+
+    def lstm_inputs(input: Tensor, weight: Tensor, bias: Tensor, h0: Tensor, c0: Tensor) -> Tensors:
+        shapes = ((4 * state, inputs), (4 * state, state), (4 * state,))
+        return input, h0[None], c0[None], *(noise(*s, device=input.device) * state**-0.5 for s in shapes)
+
+    def lstm(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor) -> Tensors:
+        return torch.lstm(x, (h, c), (w_ih, w_hh, b, b), True, 1, 0.0, torch.is_grad_enabled(), False, False)
+
+    def own_lstm(*tensors: Tensor) -> Tensors:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return lstm(*tensors)
+
+    contestants = {
+        "cppcuda": Contestant(cppcuda.functional.lltm),
+        "cppcuda loop": Contestant(peers.loop_of(cppcuda.functional.lltm_cell)),
+        "eager": Contestant(peers.loop_of(peers.lltm_cell)),
+        LSTM: Contestant(lstm, lstm_inputs, comparable=False),
+        OWN_LSTM: Contestant(own_lstm, lstm_inputs, comparable=False),
+    }
+    size = f"{steps}x{batch}/{inputs}/{state}"
+    return Case("lltm", mode, size, steps * batch * state, make, contestants, contestants["eager"], **where)
+
+
 def cases() -> Iterator[Case]:
     """The cases for the CPU."""
     ops, modes = ("sigmoid", "quick_gelu"), ("forward", "backward")
@@ -387,6 +417,7 @@ def cases() -> Iterator[Case]:
     for mode in (*modes, "both"):
         yield lltm(mode, 16, 32, 128)
         yield lltm(mode, 512, 512, 512)
+    yield sequence("both", 128, 16, 32, 128, regime="reused")
 
 
 class GpuSizes(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,19 @@ def lltm_cell(input: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Tenso
     i, o, candidate = gates.chunk(3, 1)
     cy = cx + F.elu(candidate) * torch.sigmoid(i)
     return torch.tanh(cy) * torch.sigmoid(o), cy
+
+
+def loop_of(cell: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """A cell over a sequence, step by step."""
+
+    def loop(input: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        outputs = []
+        for x in input:
+            h, c = cell(x, weight, bias, h, c)
+            outputs.append(h)
+        return torch.stack(outputs), h, c
+
+    return loop
 
 
 def upsample_asymmetric(image: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from targets import PRODUCTS, STREAM
+from targets import LSTM, OWN_LSTM, PRODUCTS, STREAM
 
 # These share a colour and an entry in the legend, because no row has two of them.
 _BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample", "F.embedding_bag")
@@ -28,6 +28,9 @@ COLOURS = {
     "trilinear_indexed": "#CC79A7",
     "index_select": "#CC79A7",
     "cppcuda float32": "#56B4E9",
+    "cppcuda loop": "#56B4E9",
+    LSTM: "#CC79A7",
+    OWN_LSTM: "#F0E442",
     PRODUCTS: "#999999",
     STREAM: "#000000",
 }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STREAM = "stream"
+# These compute something else, at the same sizes, and are compared with by time only.
+LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 # The numbers of elements of the elementwise cases.
 SIZES = tuple(2**e for e in (6, 10, 14, 17, 20, 22, 24, 26))
 _ACTIVATIONS = ("quick_gelu", "sigmoid")
@@ -91,6 +93,8 @@ def _targets() -> Iterator[Target]:
     cell = {"op": "lltm_cell", "size": "16/32/128", "mode": "both"}
     yield target("lltm_cell 16/32/128 forward + backward", "eager", 2, **cell)
     yield target("lltm_cell 16/32/128 forward + backward", "torch.compile", 1.2, **cell)
+    for peer, bound in (("cppcuda loop", 3), ("eager", 3), (LSTM, 1), (OWN_LSTM, 1)):
+        yield target("lltm 128x16/32/128 forward + backward", peer, bound, op="lltm", mode="both", regime="reused")
     # At most 0.6 of the peer's time.
     yield target(
         "quick_gelu 64 elements, both from Python", "eager", 1 / 0.6, op="quick_gelu", mode="both", elements=64
