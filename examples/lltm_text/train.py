@@ -40,18 +40,15 @@ class NextCharacter(nn.Module):
     def __init__(self, embedding: int, hidden: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(len(ALPHABET), embedding)
-        self.cell = cppcuda.nn.LLTMCell(embedding, hidden)
+        self.lltm = cppcuda.nn.LLTM(embedding, hidden, batch_first=True)
         self.norm = nn.LayerNorm(hidden)
         self.head = nn.Linear(hidden, len(ALPHABET))
 
     def forward(
         self, text: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        outputs = []
-        for character in self.embedding(text).unbind(1):
-            state = self.cell(character, state)
-            outputs.append(state[0])
-        return self.head(self.norm(torch.stack(outputs, 1))), state
+        output, state = self.lltm(self.embedding(text), state)
+        return self.head(self.norm(output)), state
 
 
 def load() -> tuple[Tensor, Tensor]:
@@ -147,7 +144,7 @@ def picture(
     right.set_axis_off()
     right.set_title("How well the LLTM predicts a passage of a held-out file")
     figure.colorbar(shown, ax=right, pad=0.01, label="probability that the LLTM assigned to this character")
-    figure.suptitle("An LLTM (cppcuda.nn.LLTMCell) learns to predict the next character of Python source", fontsize=14)
+    figure.suptitle("An LLTM (cppcuda.nn.LLTM) learns to predict the next character of Python source", fontsize=14)
     note = (
         "Horizontal lines: simpler predictors on the same held-out text; the frequencies are counted in the training "
         "files. Right: the probability of each character, as the LLTM predicts it from the text before."
