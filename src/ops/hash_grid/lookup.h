@@ -49,9 +49,7 @@ struct Lookup {
         cells.slope[d][i] = scale;
         cells.curvature[d][i] = 0;
         // Negative vertices wrap around. The conversion of what an int32 cannot hold, or of NaN, would be undefined.
-        constexpr A least = -2147483648.0, most = 2147483520.0;  // the last float before 2^31
-        const A above = floor > least ? floor : least;
-        vertex[d][i] = static_cast<uint32_t>(static_cast<int32_t>(above < most ? above : most));
+        vertex[d][i] = static_cast<uint32_t>(static_cast<int32_t>(std::abs(floor) < A(2147483648.0) ? floor : A(0)));
       }
     }
     // What each side of an axis contributes to the index.
