@@ -6,10 +6,11 @@
 # The operators are torch.ops.<namespace>.*; by default, the namespace is the name. Error messages, and the environment
 # variables <NAME>_HUGE_PAGES and <NAME>_STREAM_BYTES, carry the name. The folder SOURCES (default: src) may have these files:
 #
-#   *.cpp  ops/*/*.cpp  elementwise/*.cpp                  the part that uses torch: declarations, derivatives, dispatch
-#   ops/*/cpu/kernel.cpp  */cpu/kernel.cpp  elementwise/cpu_kernel.cpp  CPU kernels, compiled once per instruction set
-#   ops/*/cpu/launch.cpp  elementwise/cpu.cpp              their launches
-#   ops/*/cuda/*.cu  elementwise/*.cu                      CUDA kernels and their launches, if CPPCUDA_CUDA is ON
+#   *.cpp  ops/*/*.cpp  elementwise/*.cpp     the part that uses torch: declarations, derivatives, dispatch
+#   ops/*/cpu/*kernel.cpp  */cpu/kernel.cpp   CPU kernels, compiled once per instruction set;
+#   elementwise/cpu_kernel.cpp                the same for elementwise operators
+#   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
+#   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #
 # HEADERS (default: none) is the folder of the public headers. The function makes two shared libraries:
 #
@@ -167,7 +168,7 @@ macro(_cppcuda_add_kernels)
   cppcuda_add_kernel_table(${name}_kernel_table ${name} ${has_cuda})
   add_library(${name}_kernels SHARED $<TARGET_OBJECTS:${name}_kernel_table>)
   file(GLOB cpu_files CONFIGURE_DEPENDS "${sources}/ops/*/cpu/launch.cpp" "${sources}/elementwise/cpu.cpp")
-  file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/*/cpu/kernel.cpp" "${sources}/ops/*/cpu/kernel.cpp"
+  file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/*/cpu/kernel.cpp" "${sources}/ops/*/cpu/*kernel.cpp"
          "${sources}/elementwise/cpu_kernel.cpp")
   if(cpu_files)
     _cppcuda_add_kernel_objects(${name}_cpu_launches ${cpu_files})

@@ -369,6 +369,27 @@ MUTATIONS = [
         "  small_gate_gradients(p, total_grad_gates);\n",
         "simt All/CudaLltmCell.AllGradients/*",
     ),
+    Mutation(
+        "lltm.every_step_reads_the_first_cell_state",
+        "src/ops/lltm_cell/cpu/steps_kernel.cpp",
+        "      cx = cy;\n",
+        "",
+        "pytest test_lltm.py step_by_step",
+    ),
+    Mutation(
+        "lltm.weights_meet_the_state_after_the_step",
+        "src/ops/lltm_cell/cpu/steps_kernel.cpp",
+        "p.output + (later - p.rows) * p.size",
+        "p.output + later * p.size",
+        "pytest test_lltm.py step_by_step",
+    ),
+    Mutation(
+        "lltm.gradient_of_later_steps_is_lost",
+        "src/ops/lltm_cell/autograd.cpp",
+        '      h = of["grad_hy"], c = of["grad_cy"];\n',
+        "",
+        "pytest test_lltm.py higher_orders",
+    ),
     # ---------------------------------------------------------------- interpolation
     Mutation(
         "interpolation.second_derivative_along_one_axis_is_lost",

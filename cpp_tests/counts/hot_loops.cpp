@@ -298,6 +298,62 @@ void count_lltm_cell() {
         [&] { Kernel::small_backward_inputs(backward, sums, 0, rows); });
 }
 
+template <class T>
+void count_lltm() {
+  using namespace ops::lltm_cell;
+  constexpr int steps = 4, rows = 8, inputs = 32, size = 128, all = steps * rows;
+  const std::string end = std::string("/") + dtype<T>;
+  const int64_t products = int64_t{3} * all * size * size;
+  const T *state = numbers<T>(rows * size), *grad_output = numbers<T>(all * size), *input = numbers<T>(all * inputs);
+  T *gates = numbers<T>(all * 3 * size), *output = zeros<T>(all * size), *cells = zeros<T>(all * size);
+  float *weight = numbers<float>(3 * size * size), *memory = zeros<float>(5 * rows * size);
+
+  const StepsForwardParams<T, T> forward{.weight = nullptr,  // the kernel reads the copy
+                                         .weight_row = 0,
+                                         .h0 = state,
+                                         .c0 = state,
+                                         .gates = gates,
+                                         .output = output,
+                                         .cells = cells,
+                                         .steps = steps,
+                                         .rows = rows,
+                                         .size = size};
+  using Steps = StepsKernel<Isa, T, T>;
+  count("lltm/forward" + end, products, [&] { Steps::forward(forward, weight, memory, 0, rows); });
+  T* total_grad_gates = zeros<T>(all * 3 * size);
+  const StepsBackwardParams<T, T> backward{.weight = nullptr,
+                                           .weight_row = 0,
+                                           .grad_output = grad_output,
+                                           .grad_hn = nullptr,
+                                           .grad_cn = nullptr,
+                                           .grad_cells = nullptr,
+                                           .grad_gates = nullptr,
+                                           .gates = gates,
+                                           .cells = cells,
+                                           .c0 = state,
+                                           .total_grad_gates = total_grad_gates,
+                                           .grad_h0 = nullptr,
+                                           .grad_c0 = nullptr,
+                                           .steps = steps,
+                                           .rows = rows,
+                                           .size = size};
+  count("lltm/backward" + end, products, [&] { Steps::backward(backward, weight, memory, 0, rows); });
+  const int64_t width = size + inputs;
+  const StepsParametersParams<T> parameters{.total_grad_gates = total_grad_gates,
+                                            .h0 = state,
+                                            .output = output,
+                                            .input = input,
+                                            .grad_weight = zeros<T>(3 * size * width),
+                                            .grad_bias = zeros<T>(3 * size),
+                                            .steps = steps,
+                                            .rows = rows,
+                                            .inputs = inputs,
+                                            .size = size};
+  float* sums = zeros<float>(3 * size * width);
+  count("lltm/backward_parameters" + end, int64_t{3} * all * size * width,
+        [&] { StepsParametersKernel<Isa, T>::run(parameters, sums, 0, 3 * size); });
+}
+
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 #if defined(__clang__)
@@ -331,4 +387,6 @@ int main() {
   count_upsample<c10::BFloat16>();
   count_lltm_cell<float>();
   count_lltm_cell<c10::BFloat16>();
+  count_lltm<float>();
+  count_lltm<c10::BFloat16>();
 }

@@ -132,8 +132,8 @@ def test_bits_are_the_same(tmp_path: Path, here: dict[str, list[Tensor]], enviro
     there = results_under(tmp_path, **environment)
     assert there.keys() == here.keys()
     for name, tensors in here.items():
-        if name.startswith("lltm_cell group") or re.fullmatch(r"lltm_cell 67 .*float16", name):
-            continue  # matrix products of at::bmm and at::mm, which do not promise the same bits
+        if name.startswith(("lltm ", "lltm_cell group")) or re.fullmatch(r"lltm_cell 67 .*float16", name):
+            continue  # matrix products of at::bmm and at::mm, which do not promise the same bits; see test_lltm.py
         for result, expected in zip(there[name], tensors, strict=True):
             assert torch.equal(result, expected), name
 

@@ -352,7 +352,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
                       const Tensor& input, const Tensor& weight, const Tensor& h0, const Tensor& c0,
                       const Tensor& grad_input, const Tensor& grad_weight, const Tensor& grad_bias,
                       const Tensor& grad_h0, const Tensor& grad_c0) {
-    const int64_t steps = gates.size(0);
+    const int64_t steps = gates.size(0), size = c0.size(-1);
     if (gates.numel() == 0) {  // sums over nothing, and without steps the state is h0 and c0
       for (const Tensor& t : {grad_input, grad_weight, grad_bias}) {
         if (t.defined()) t.zero_();
@@ -375,6 +375,23 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
                       });
     const Tensor rows = all_rows(total);
     if (grad_input.defined()) input_gradients(Tensor(), grad_input.flatten(0, 1), rows, weight);
+    if (!grad_weight.defined() && !grad_bias.defined()) return;
+    if (is_resident(gates, size)) {
+      const Tensor x = contiguous(input), h = contiguous(h0), all_h = contiguous(output);
+      const auto call = [&]<class T>(std::type_identity<T>) {
+        kit::run(c0.device(), StepsParametersParams<T>{.total_grad_gates = total.const_data_ptr<T>(),
+                                                       .h0 = data_of<T>(h),
+                                                       .output = data_of<T>(all_h),
+                                                       .input = data_of<T>(x),
+                                                       .grad_weight = mutable_data_of<T>(grad_weight),
+                                                       .grad_bias = mutable_data_of<T>(grad_bias),
+                                                       .steps = steps,
+                                                       .rows = gates.size(1),
+                                                       .inputs = weight.size(1) - size,
+                                                       .size = size});
+      };
+      return kit::visit_dtype(gates.scalar_type(), call);
+    }
     if (grad_weight.defined()) {
       const Tensor states = at::cat({h0.unsqueeze(0), output.narrow(0, 0, steps - 1)});
       weight_gradient(grad_weight, rows, at::cat({all_rows(states), all_rows(input)}, 1));

@@ -108,4 +108,16 @@ struct StepsBackwardParams {
   int64_t steps, rows, size;
 };
 
+// The gradients of the weights [3 size, size + inputs] and of the bias, which may be null.
+template <class T>
+struct StepsParametersParams {
+  const T* total_grad_gates;
+  const T* h0;      // [rows, size]
+  const T* output;  // [steps, rows, size]; the last step is not read
+  const T* input;   // [steps, rows, inputs]
+  T* grad_weight;
+  T* grad_bias;
+  int64_t steps, rows, inputs, size;
+};
+
 }  // namespace cppcuda::ops::lltm_cell

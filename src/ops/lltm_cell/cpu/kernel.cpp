@@ -17,10 +17,6 @@ constexpr int tile_rows = 4;
 template <class V>
 constexpr int tile_columns = V::lanes / tile_rows > 1 ? V::lanes / tile_rows : 2;
 
-// The same for the products of a sequence: as many sums as leave registers for a row of the other factor.
-template <class V>
-constexpr int steps_columns = V::lanes >= 8 ? 3 : 2;
-
 // sums[m][n] += x[m] . w[n], for vectors of k values, in an order that does not depend on the tile.
 template <int M, int N, class V, class T>
 CPPCUDA_INLINE void add_dots(const T* x, int64_t x_row, const T* w, int64_t w_row, int64_t k, V (&sums)[M][N]) {
@@ -171,151 +167,6 @@ CPPCUDA_INLINE Matrix<T> contiguous(const T* data, int64_t width) {
   return {data, {0, width}, 1};
 }
 
-// ---- sequences
-
-// out[m] = start(m, column, count) + sum_k left[m, k] right[k] for M rows of `columns` values, where left and right are
-// contiguous.
-template <int M, class A, class Start, class Finish>
-CPPCUDA_INLINE void multiply_add(const A* left, const A* right, int64_t reduced, int64_t columns, Start start,
-                                 Finish finish) {
-  using V = Vec<A>;
-  for_groups<V, steps_columns<V>>(columns, [&]<int W>(int64_t column, std::integral_constant<int, W>, auto count) {
-    V sums[M][W];
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < W; ++n) sums[m][n] = start(m, column + n * V::lanes, count);
-    }
-    for (int64_t k = 0; k < reduced; ++k) {
-      V from_right[W];
-      for (int n = 0; n < W; ++n) from_right[n] = V::load(right + k * columns + column + n * V::lanes, count);
-      for (int m = 0; m < M; ++m) {
-        const V factor(left[m * reduced + k]);
-        for (int n = 0; n < W; ++n) sums[m][n] = fma(factor, from_right[n], sums[m][n]);
-      }
-    }
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < W; ++n) finish(m, column + n * V::lanes, count, sums[m][n]);
-    }
-  });
-}
-
-template <class T, class C>
-struct StepLoops {
-  using A = kit::opmath<T>;
-  using V = Vec<A>;
-
-  // Copies rows to the accumulation type.
-  template <class From>
-  CPPCUDA_INLINE static void widen(const From* from, int64_t n, A* to) {
-    for_vectors<V>(n, [&](int64_t i, auto count) { V::load(from + i, count).store(to + i, count); });
-  }
-
-  // M rows at all steps. h: M rows of memory for the state.
-  template <int M>
-  CPPCUDA_INLINE static void forward(const StepsForwardParams<T, C>& p, const A* transposed, int64_t row, A* h) {
-    const int64_t size = p.size, gates = 3 * size;
-    widen(p.h0 + row * size, M * size, h);
-    const C* cx = p.c0 + row * size;
-    for (int64_t t = 0; t < p.steps; ++t) {
-      const int64_t first = t * p.rows + row;
-      T* const of_step = p.gates + first * gates;
-      multiply_add<M>(
-          h, transposed, size, gates,
-          [&](int m, int64_t i, auto count) { return V::load(of_step + m * gates + i, count); },
-          [&](int m, int64_t i, auto count, V sum) { sum.store(of_step + m * gates + i, count); });
-      T* const hy = p.output + first * size;
-      C* const cy = p.cells + first * size;
-      for (int m = 0; m < M; ++m) {
-        CellColumns<T, C>::forward(of_step + m * gates, contiguous(cx, size), cx + m * size, hy + m * size,
-                                   cy + m * size, size, 0, size);
-      }
-      widen(hy, M * size, h);
-      cx = cy;
-    }
-  }
-
-  // Memory for M rows: of the gradients of the gates, of the states from later steps, and of the cell states.
-  struct Memory {
-    A *gates, *h, *c;
-  };
-
-  template <int M>
-  CPPCUDA_INLINE static void backward(const StepsBackwardParams<T, C>& p, const A* weight, int64_t row,
-                                      const Memory& memory) {
-    const int64_t size = p.size, gates = 3 * size;
-    const auto start = [&](const auto* from, A* to) {
-      for_vectors<V>(M * size, [&](int64_t i, auto count) {
-        (from ? V::load(from + row * size + i, count) : V(0)).store(to + i, count);
-      });
-    };
-    start(p.grad_hn, memory.h);
-    start(p.grad_cn, memory.c);
-    bool has_h = p.grad_hn, has_c = p.grad_cn;
-    for (int64_t t = p.steps - 1; t >= 0; --t) {
-      const int64_t first = t * p.rows + row;
-      has_h |= p.grad_output != nullptr;
-      has_c |= p.grad_cells != nullptr;
-      for (int m = 0; m < M; ++m) {
-        const C* const cx = t == 0 ? p.c0 + (row + m) * size : p.cells + (first - p.rows + m) * size;
-        const auto step = [&]<bool HY, bool CY>(std::bool_constant<HY>, std::bool_constant<CY>) {
-          backward_row<HY, CY>(p, first + m, cx, memory.gates + m * gates, memory.h + m * size, memory.c + m * size);
-        };
-        constexpr std::true_type yes;
-        constexpr std::false_type no;
-        has_h&& has_c ? step(yes, yes) : has_h ? step(yes, no) : step(no, yes);
-      }
-      // A gradient of the gates of a step alone reaches the state before it, too.
-      has_h = has_c = true;
-      multiply_add<M>(
-          memory.gates, weight, gates, size, [](int, int64_t, auto) { return V(0); },
-          [&](int m, int64_t i, auto count, V sum) { sum.store(memory.h + m * size + i, count); });
-    }
-    const auto finish = [&](const A* from, auto* to) {
-      if (!to) return;
-      for_vectors<V>(M * size,
-                     [&](int64_t i, auto count) { V::load(from + i, count).store(to + row * size + i, count); });
-    };
-    finish(memory.h, p.grad_h0);
-    finish(memory.c, p.grad_c0);
-  }
-
-  // A row of a step. h and c: the gradients from later steps; c becomes that of the state before.
-  template <bool HY, bool CY>
-  CPPCUDA_INLINE static void backward_row(const StepsBackwardParams<T, C>& p, int64_t row, const C* cx, A* grad_gates,
-                                          const A* h, A* c) {
-    const int64_t size = p.size;
-    const T* const gates = p.gates + row * 3 * size;
-    T* const total = p.total_grad_gates + row * 3 * size;
-    for_vectors<V>(size, [&](int64_t i, auto count) {
-      V grad_hy = V::load(h + i, count), grad_cy = V::load(c + i, count);
-      if (p.grad_output) grad_hy += V::load(p.grad_output + row * size + i, count);
-      if (p.grad_cells) grad_cy += V::load(p.grad_cells + row * size + i, count);
-      Gradients<V> d =
-          cell_backward<HY, CY, V>(grad_hy, grad_cy, V::load(gates + i, count), V::load(gates + size + i, count),
-                                   V::load(gates + 2 * size + i, count), V::load(cx + i, count));
-      if (p.grad_gates) {
-        const T* const from = p.grad_gates + row * 3 * size + i;
-        d.g0 += V::load(from, count);
-        d.g1 += V::load(from + size, count);
-        d.g2 += V::load(from + 2 * size, count);
-      }
-      const V of_gates[3] = {d.g0, d.g1, d.g2};
-      for (int g = 0; g < 3; ++g) {
-        of_gates[g].store(grad_gates + g * size + i, count);
-        of_gates[g].store(total + g * size + i, count);
-      }
-      d.cx.store(c + i, count);
-    });
-  }
-};
-
-// Calls f(row, M) for groups of M rows.
-template <int M, class F>
-CPPCUDA_INLINE void for_row_tiles(int64_t begin, int64_t end, F f) {
-  int64_t row = begin;
-  for (; row + M <= end; row += M) f(row, std::integral_constant<int, M>());
-  if constexpr (M > 1) for_row_tiles<M / 2>(row, end, f);
-}
-
 }  // namespace CPPCUDA_ISA
 
 template <class Isa, class T, class C>
@@ -392,33 +243,11 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_backward_inputs(const SmallBac
   }
 }
 
-template <class Isa, class T, class C>
-CPPCUDA_FLATTEN void StepsKernel<Isa, T, C>::forward(const StepsForwardParams<T, C>& p, const A* transposed, A* memory,
-                                                     int64_t begin, int64_t end) {
-  for_row_tiles<tile_rows>(
-      begin, end, [&](int64_t row, auto rows) { StepLoops<T, C>::template forward<rows>(p, transposed, row, memory); });
-}
-
-template <class Isa, class T, class C>
-CPPCUDA_FLATTEN void StepsKernel<Isa, T, C>::backward(const StepsBackwardParams<T, C>& p, const A* weight, A* memory,
-                                                      int64_t begin, int64_t end) {
-  for_row_tiles<tile_rows>(begin, end, [&](int64_t row, auto rows) {
-    A *const h = memory, *const c = h + tile_rows * p.size;
-    StepLoops<T, C>::template backward<rows>(p, weight, row, {c + tile_rows * p.size, h, c});
-  });
-}
-
 template struct CellKernel<kit::Isa, double, double>;
 template struct CellKernel<kit::Isa, float, float>;
 template struct CellKernel<kit::Isa, c10::Half, c10::Half>;
 template struct CellKernel<kit::Isa, c10::Half, float>;
 template struct CellKernel<kit::Isa, c10::BFloat16, c10::BFloat16>;
 template struct CellKernel<kit::Isa, c10::BFloat16, float>;
-template struct StepsKernel<kit::Isa, double, double>;
-template struct StepsKernel<kit::Isa, float, float>;
-template struct StepsKernel<kit::Isa, c10::Half, c10::Half>;
-template struct StepsKernel<kit::Isa, c10::Half, float>;
-template struct StepsKernel<kit::Isa, c10::BFloat16, c10::BFloat16>;
-template struct StepsKernel<kit::Isa, c10::BFloat16, float>;
 
 }  // namespace cppcuda::ops::lltm_cell

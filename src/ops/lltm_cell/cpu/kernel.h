@@ -38,4 +38,12 @@ struct StepsKernel {
   static void backward(const StepsBackwardParams<T, C>& p, const A* weight, A* memory, int64_t begin, int64_t end);
 };
 
+template <class Isa, class T>
+struct StepsParametersKernel {
+  using A = kit::opmath<T>;
+
+  // Gates begin .. end - 1. sums: zeros, [3 size, size + inputs], which may be grad_weight.
+  static void run(const StepsParametersParams<T>& p, A* sums, int64_t begin, int64_t end);
+};
+
 }  // namespace cppcuda::ops::lltm_cell

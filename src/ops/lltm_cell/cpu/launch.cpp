@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "cppcuda/kit/cpu/parallel.h"
 #include "cppcuda/kit/kernel_table.h"
@@ -97,6 +98,30 @@ void steps_backward(const StepsBackwardParams<T, C>& p, const kit::CpuContext& c
     kernel.backward(p, weight.get(), memory, begin, end);
   });
 }
+
+template <class T>
+void steps_parameters(const StepsParametersParams<T>& p, const kit::CpuContext& cpu) {
+  using A = kit::opmath<T>;
+  const int64_t gates = 3 * p.size, width = p.size + p.inputs;
+  std::unique_ptr<A[]> memory;
+  A* sums = nullptr;
+  if constexpr (std::is_same_v<T, A>) {
+    sums = p.grad_weight;
+  } else if (p.grad_weight) {
+    memory.reset(new A[gates * width]);
+    sums = memory.get();
+  }
+  if (sums) std::fill_n(sums, gates * width, A(0));
+  // A gate that is computed with others or alone has the same bits.
+  kit::parallel_rows(cpu, gates, p.steps * p.rows * width, products_per_task,
+                     [&](auto isa, int64_t begin, int64_t end) {
+                       StepsParametersKernel<typename decltype(isa)::type, T>::run(p, sums, begin, end);
+                     });
+}
+
+[[maybe_unused]] const bool added_parameters = kit::for_each_dtypes([]<class T, class C>() {
+  if constexpr (std::is_same_v<T, C>) kit::add_to_table(&steps_parameters<T>);
+});
 
 [[maybe_unused]] const bool added = kit::for_each_dtypes([]<class T, class C>() {
   kit::add_to_table(&forward<T, C>);
