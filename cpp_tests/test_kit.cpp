@@ -59,6 +59,12 @@ TEST(Checker, ALetterIsOneSizeEverywhere) {
   EXPECT_EQ(shapes({{{4, 5}, "[N, F]"}, {{5, 5}, "[F, N]"}}), "op: b must be [F, N] with N = 4, got [5, 5]");
 }
 
+TEST(Checker, SumsOfLettersAndNumbers) {
+  EXPECT_EQ(shapes({{{3}, "[L]"}, {{5, 16}, "[N, LL + 2L + 1]"}}), "ok");
+  EXPECT_EQ(shapes({{{3}, "[L]"}, {{5, 15}, "[N, LL + 2L + 1]"}}),
+            "op: b must be [N, LL + 2L + 1] with L = 3, got [5, 15]");
+}
+
 TEST(Checker, OptionalFirstDim) {
   EXPECT_EQ(shapes({{{4, 3}, "[B?, N, 3]"}}), "ok");
   EXPECT_EQ(shapes({{{2, 4, 3}, "[B?, N, 3]"}}), "ok");
@@ -86,7 +92,7 @@ TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
   for (const std::string_view pattern : {"[N, HWC]", "[N, F - 1]", "[N, 2*F]", "[N, f]", "[N, B?]", "[?]"}) {
     EXPECT_THROW(kit::Pattern{pattern}, std::invalid_argument) << pattern;
   }
-  for (const std::string_view pattern : {"[A, B, C, D, E, F, G]", "[A + B + C]"}) {
+  for (const std::string_view pattern : {"[A, B, C, D, E, F, G]", "[A + B + C + D]"}) {
     EXPECT_THROW(kit::Pattern{pattern}, std::out_of_range) << pattern;
   }
   kit::Checker check("op");

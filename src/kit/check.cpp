@@ -160,13 +160,13 @@ const Pattern::Term* Checker::new_letter(Pattern::Sum sum) const {
 // " with S = 4, I = 3"
 std::string Checker::spell_letters(Pattern::Sum sum) const {
   std::ostringstream out;
-  const char* before = " with ";
+  std::string spelled;
   for (const auto& t : sum) {
     for (const char letter : {t.letter, t.other}) {
-      if (const Dim* dim = letter ? find(letter) : nullptr) {
-        out << before << letter << " = " << dim->size;
-        before = ", ";
-      }
+      const Dim* dim = letter && spelled.find(letter) == spelled.npos ? find(letter) : nullptr;
+      if (!dim) continue;
+      out << (spelled.empty() ? " with " : ", ") << letter << " = " << dim->size;
+      spelled += letter;
     }
   }
   return out.str();

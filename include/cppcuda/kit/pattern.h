@@ -15,9 +15,9 @@ constexpr void require(bool condition, const char* message, std::string_view tex
 }
 
 // A pattern of sizes, such as "[B?, N, 8, F]". A number is a fixed size. A letter matches any size, but the same size
-// in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product) and "S + I" are computed from
-// letters that earlier patterns bound; a sum may contain one new letter without a factor, which is bound to the
-// remainder.
+// in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product), "S + I" and "LL + 2L + 1" are
+// computed from letters that earlier patterns bound; a sum has up to three terms and may contain one new letter without
+// a factor, which is bound to the remainder.
 //
 // Literals are parsed at compile time; an invalid pattern does not compile.
 class Pattern {
@@ -83,7 +83,7 @@ class Pattern {
 
  private:
   struct Dim {
-    std::array<Term, 2> sum;
+    std::array<Term, 3> sum;
     size_t terms = 0;
   };
 
