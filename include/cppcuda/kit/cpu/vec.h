@@ -57,6 +57,19 @@ struct Vec {
     return a * b + c;
 #endif
   }
+  // Rounded correctly.
+  CPPCUDA_INLINE friend Vec sqrt(Vec a) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(A) == 4) return Values(_mm512_sqrt_ps(a.v));
+    if constexpr (sizeof(A) == 8) return Values(_mm512_sqrt_pd(a.v));
+#elif defined(__AVX2__)
+    if constexpr (sizeof(A) == 4) return Values(_mm256_sqrt_ps(a.v));
+    if constexpr (sizeof(A) == 8) return Values(_mm256_sqrt_pd(a.v));
+#else
+    for (int i = 0; i < lanes; ++i) a.v[i] = sizeof(A) == 4 ? __builtin_sqrtf(a.v[i]) : __builtin_sqrt(a.v[i]);
+    return a;
+#endif
+  }
   CPPCUDA_INLINE friend Mask operator<(Vec a, Vec b) { return {a.v < b.v}; }
   CPPCUDA_INLINE friend Mask operator<=(Vec a, Vec b) { return {a.v <= b.v}; }
   CPPCUDA_INLINE friend Mask operator==(Vec a, Vec b) { return {a.v == b.v}; }
@@ -208,6 +221,9 @@ struct Vec {
     return result;
   }
 
+  // Transposes `lanes` vectors: lane i of vector k becomes lane k of vector i.
+  CPPCUDA_INLINE static void transpose(Vec* vectors) { transpose_blocks<lanes / 2>(vectors); }
+
   // The sum over the lanes of each vector, in an order that depends on the number of vectors only. The halves of two
   // vectors are added at a time, until one vector has a sum in each lane.
   template <int n>
@@ -234,6 +250,21 @@ struct Vec {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
 #endif
+
+  // Exchanges the two blocks of size * size lanes beside the diagonal of each block of twice that size, and goes on
+  // with smaller blocks.
+  template <int size>
+  CPPCUDA_INLINE static void transpose_blocks(Vec* vectors) {
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+      const auto exchange = [&](int i) {
+        const Values a = vectors[i].v, b = vectors[i + size].v;
+        vectors[i] = __builtin_shufflevector(a, b, (I & size ? lanes + I - size : I)...);
+        vectors[i + size] = __builtin_shufflevector(a, b, (I & size ? lanes + I : I + size)...);
+      };
+      ((I & size ? void() : exchange(I)), ...);
+    }(std::make_integer_sequence<int, lanes>());
+    if constexpr (size > 1) transpose_blocks<size / 2>(vectors);
+  }
 
   // n: the number of valid vectors; the rest are treated as zeros.
   template <int group, int n>
