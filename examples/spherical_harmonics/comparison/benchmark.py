@@ -4,7 +4,7 @@ python benchmark.py [--points 10000] [--seconds 1]
 
 Needs sphericart-torch, and a version of torch that it supports. Both libraries compute the same values, which is
 checked. The calls are interleaved, and the table has medians. Each number of threads has a process of its own, because
-sphericart 2.0.4 writes beyond its memory if the number grows.
+sphericart 2.0.4 corrupts the heap if the number grows.
 """
 
 import argparse
