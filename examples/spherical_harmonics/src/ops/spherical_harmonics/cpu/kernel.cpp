@@ -13,7 +13,7 @@ inline namespace CPPCUDA_ISA {
 template <class A>
 constexpr Table<A> table;
 
-// The rows of one point per lane, from row `first` on. Where there are less, the last row is repeated.
+// The rows of one point per lane, from row `first` on. Where there are fewer, the last row is repeated.
 template <class T>
 struct Block {
   using A = kit::opmath<T>;
@@ -46,8 +46,8 @@ struct Block {
     });
   }
 
-  // The inverse. Rows are `step` values apart.
-  CPPCUDA_INLINE void store(const V* from, T* to, int64_t step, int64_t n) const {
+  // The inverse, to contiguous rows of n values.
+  CPPCUDA_INLINE void store(const V* from, T* to, int64_t n) const {
     kit::for_vectors<V>(n, [&](int64_t f, auto values) {
       V v[V::lanes];
       CPPCUDA_UNROLL(16)
@@ -55,7 +55,7 @@ struct Block {
       V::transpose(v);
       CPPCUDA_UNROLL(16)
       for (int i = 0; i < V::lanes; ++i) {
-        if (i < count) v[i].store(to + (first + i) * step + f, values);
+        if (i < count) v[i].store(to + (first + i) * n + f, values);
       }
     });
   }
@@ -83,7 +83,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::run(const ForwardParams<T>& p, int64_t b
     Point<V> point = block.load_point(p.xyz, p.rows);
     if (p.normalize) point = point.scaled(inverse_norm(point));
     harmonics(table<A>, p.degree, point, [&](int i, V value) { values[i] = value; });
-    block.store(values, p.output, size(p.degree), size(p.degree));
+    block.store(values, p.output, size(p.degree));
   });
 }
 
@@ -103,7 +103,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::run(const BackwardParams<T>& p, int64_t 
     Point<V> result = gradient(table<A>, p.degree, point, [&](int i) { return grad[i]; });
     if (p.normalize) result = project(result, point, inverse);
     const V xyz[] = {result.x, result.y, result.z};
-    block.store(xyz, p.grad_xyz, 3, 3);
+    block.store(xyz, p.grad_xyz, 3);
   });
 }
 
@@ -117,7 +117,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::run(const PartialsParams<T>& p, int64_t 
     block.load(p.harmonics, p.rows, 0, size(p.degree - 1), from);
     partials<V>(
         table<A>, p.degree, [&](int i) { return from[i]; }, [&](int d, int i, V value) { to[d * n + i] = value; });
-    block.store(to, p.output, 3 * n, 3 * n);
+    block.store(to, p.output, 3 * n);
   });
 }
 
@@ -131,7 +131,7 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::run(const PartialsTransposedParams<T>& p
     for (int d = 0; d < 3; ++d) block.load(p.grad, p.rows, d, n, from + d * n);
     partials_transposed<V>(
         table<A>, p.degree, [&](int d, int i) { return from[d * n + i]; }, [&](int i, V value) { to[i] = value; });
-    block.store(to, p.output, lower, lower);
+    block.store(to, p.output, lower);
   });
 }
 
