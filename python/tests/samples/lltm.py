@@ -227,6 +227,8 @@ _BACKWARD = OpEntry(
     temporaries=8,
     anchor="gates",
     autocast_policy=False,
+    # With two steps some of these read no cell state but c0, with three they do.
+    saved_for={grad: {5, 6, 7, 8, 9, 10, 11} for grad in (2, 3, 4)},
 )
 
 _COMMON: dict[str, Any] = {

@@ -97,18 +97,12 @@ struct StepsBackwardFormula {
       {"cells",
        {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
         "h0", "c0"}},
-      {"output",
-       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
-        "h0", "c0"}},
-      {"input",
-       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
-        "h0", "c0"}},
+      {"output", {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "weight", "c0"}},
+      {"input", {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "weight", "c0"}},
       {"weight",
        {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
         "h0", "c0"}},
-      {"h0",
-       {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
-        "h0", "c0"}},
+      {"h0", {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "weight", "c0"}},
       {"c0",
        {"grad_output", "grad_hn", "grad_cn", "grad_cells", "grad_gates", "gates", "cells", "output", "input", "weight",
         "h0", "c0"}},
@@ -144,16 +138,19 @@ struct StepsBackwardFormula {
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<StepsBackwardFormula>& saved,
                              const kit::Need<Op>& need) {
     const std::vector<Cell> cells = unrolled(saved, kit::OutputMask(5, true));
+    // The gradient of the weights is linear in the inputs and the states: their gradients do not go from step to step.
+    const bool goes_on = need["grad_output"] || need["grad_hn"] || need["grad_cn"] || need["grad_cells"] ||
+                         need["grad_gates"] || need["gates"] || need["cells"] || need["weight"] || need["c0"];
     Tensor h = grads["grad(h0)"], c = grads["grad(c0)"];
     kit::Inputs<Op> result;
     std::vector<Tensor> grad_output, grad_cells, grad_gates, gates, x, states, cell_states;
     for (size_t t = 0; t < cells.size(); ++t) {
       const auto step = static_cast<int64_t>(t);
-      kit::Need<Backward> all;
-      all.fill(true);
-      all["input"] = need["input"], all["weight"] = need["weight"];
+      kit::Need<Backward> of_cell;
+      of_cell.fill(goes_on);
+      of_cell["input"] = need["input"], of_cell["hx"] = true, of_cell["weight"] = need["weight"];
       const auto of = CellBackwardFormula::vjp(
-          {{at_step(grads["grad(input)"], step), grads["grad(weight)"], grads["grad(bias)"], h, c}}, cells[t], all);
+          {{at_step(grads["grad(input)"], step), grads["grad(weight)"], grads["grad(bias)"], h, c}}, cells[t], of_cell);
       h = of["grad_hy"], c = of["grad_cy"];
       grad_output.push_back(h), grad_cells.push_back(c), grad_gates.push_back(of["grad_gates"]);
       gates.push_back(of["gates"]);
