@@ -238,7 +238,8 @@ def first_differing_dims(some: Sequence[Tensor], others: Sequence[Tensor]) -> Ro
 
 def masked_rows(tensors: Sequence[Tensor], dims: RowDims, mask: Tensor) -> tuple[Tensor, ...]:
     """The rows that the mask selects; tensors without rows stay."""
-    return tuple(t if d is None else t[(slice(None),) * d + (mask,)] for t, d in zip(tensors, dims, strict=True))
+    # torch 2.11 compiles no index that is a tuple of slices.
+    return tuple(t if d is None else t.movedim(d, 0)[mask].movedim(0, d) for t, d in zip(tensors, dims, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
