@@ -34,8 +34,10 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-// sum += term, where an undefined sum is zero.
-inline void accumulate(Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; }
+// sum += term, where undefined tensors are zero.
+inline void accumulate(Tensor& sum, const Tensor& term) {
+  if (term.defined()) sum = sum.defined() ? sum + term : term;
+}
 
 // Converts to the accumulation type, for formulas with several terms.
 inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }

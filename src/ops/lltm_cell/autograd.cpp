@@ -43,8 +43,6 @@ Tensor stacked(std::vector<Tensor> steps) {
 // In the dtype of another tensor, because the tangents of a cell may be wider.
 Tensor as(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
 
-Tensor sum(const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
-
 struct StepsFormula {
   using Op = Steps;
   static constexpr auto reads = kit::reads<Op>({
@@ -118,8 +116,8 @@ struct StepsBackwardFormula {
     std::vector<Cell> result(steps);
     Tensor h = saved["grad_hn"], c = saved["grad_cn"];
     for (int64_t t = steps - 1; t >= 0; --t) {
-      h = sum(at_step(saved["grad_output"], t), h);
-      c = sum(at_step(saved["grad_cells"], t), c);
+      kit::accumulate(h, at_step(saved["grad_output"], t));
+      kit::accumulate(c, at_step(saved["grad_cells"], t));
       const Tensor grad_gates = at_step(saved["grad_gates"], t), previous = before(c0, cells, t);
       result[t] = {{{h, c, grad_gates, at_step(gates, t), at_step(x, t), w,
                      h0.defined() ? before(h0, output, t) : Tensor(), previous}},
@@ -156,7 +154,7 @@ struct StepsBackwardFormula {
       gates.push_back(of["gates"]);
       if (need["input"]) x.push_back(of["input"]);
       states.push_back(of["hx"]), cell_states.push_back(of["cx"]);
-      if (need["weight"]) result["weight"] = sum(result["weight"], of["weight"]);
+      if (need["weight"]) kit::accumulate(result["weight"], of["weight"]);
     }
     result["grad_output"] = stacked(grad_output), result["grad_hn"] = h;
     result["grad_cells"] = stacked(grad_cells), result["grad_cn"] = c;
@@ -180,16 +178,17 @@ struct StepsBackwardFormula {
     std::vector<Tensor> x(cells.size());
     Tensor h = tangents["grad_hn"], c = tangents["grad_cn"];
     for (int64_t t = static_cast<int64_t>(cells.size()) - 1; t >= 0; --t) {
+      kit::accumulate(h, at_step(tangents["grad_output"], t));
+      kit::accumulate(c, at_step(tangents["grad_cells"], t));
       const auto of = CellBackwardFormula::jvp(
-          {{sum(at_step(tangents["grad_output"], t), h), sum(at_step(tangents["grad_cells"], t), c),
-            at_step(tangents["grad_gates"], t), at_step(tangents["gates"], t), at_step(tangents["input"], t),
+          {{h, c, at_step(tangents["grad_gates"], t), at_step(tangents["gates"], t), at_step(tangents["input"], t),
             tangents["weight"], before(tangents["h0"], tangents["output"], t),
             before(tangents["c0"], tangents["cells"], t)}},
           cells[t]);
       if (mask[0]) x[t] = of["grad(input)"];
       h = as(of["grad(hx)"], saved["gates"]), c = as(of["grad(cx)"], saved["cells"]);
-      if (mask[1]) result["grad(weight)"] = sum(result["grad(weight)"], of["grad(weight)"]);
-      if (mask[2]) result["grad(bias)"] = sum(result["grad(bias)"], of["grad(bias)"]);
+      if (mask[1]) kit::accumulate(result["grad(weight)"], of["grad(weight)"]);
+      if (mask[2]) kit::accumulate(result["grad(bias)"], of["grad(bias)"]);
     }
     if (mask[0]) result["grad(input)"] = stacked(x);
     result["grad(h0)"] = h, result["grad(c0)"] = c;

@@ -102,10 +102,7 @@ struct BackwardFormula {
     if (tangent_grad.defined()) {
       result = in_opmath(Backward::call(tangent_grad, saved["xyz"], points.degree, points.normalize));
     }
-    if (tangent_xyz.defined()) {
-      const Tensor term = points.hessian(saved["grad"], tangent_xyz);
-      if (term.defined()) accumulate(result, term);
-    }
+    if (tangent_xyz.defined()) accumulate(result, points.hessian(saved["grad"], tangent_xyz));
     return result;
   }
 };
