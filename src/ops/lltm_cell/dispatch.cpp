@@ -289,7 +289,7 @@ std::tuple<Tensor, Tensor, Tensor> sequence(const Tensor& input, const Tensor& w
   return {output, hn, cn};
 }
 
-// The gradients that reach the operator, and what it saved.
+// The gradients of the outputs of _lltm; some may be undefined.
 struct SequenceGradients {
   Tensor output, hn, cn, cells, gates;
 };

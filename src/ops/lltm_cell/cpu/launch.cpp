@@ -64,8 +64,8 @@ void small_backward(const SmallBackwardParams<T, C>& p, const kit::CpuContext& c
 }
 
 // The recurrent weights [3 size, size] of a sequence in the accumulation type, `row` and `column` apart.
-template <class Params, class A = kit::opmath<std::remove_const_t<std::remove_pointer_t<decltype(Params::weight)>>>>
-std::unique_ptr<A[]> copy_weights(const Params& p, int64_t row, int64_t column) {
+template <class A>
+std::unique_ptr<A[]> copy_weights(const auto& p, int64_t row, int64_t column) {
   std::unique_ptr<A[]> copy(new A[3 * p.size * p.size]);
   for (int64_t g = 0; g < 3 * p.size; ++g) {
     for (int64_t k = 0; k < p.size; ++k) copy[g * row + k * column] = static_cast<A>(p.weight[g * p.weight_row + k]);
@@ -85,7 +85,7 @@ void parallel_tiles(const kit::CpuContext& cpu, int64_t rows, int64_t size, int6
 
 template <class T, class C>
 void steps_forward(const StepsForwardParams<T, C>& p, const kit::CpuContext& cpu) {
-  const auto transposed = copy_weights(p, 1, 3 * p.size);
+  const auto transposed = copy_weights<kit::opmath<T>>(p, 1, 3 * p.size);
   parallel_tiles<T, C>(cpu, p.rows, p.size, 1, [&](auto kernel, auto* memory, int64_t begin, int64_t end) {
     kernel.forward(p, transposed.get(), memory, begin, end);
   });
@@ -93,7 +93,7 @@ void steps_forward(const StepsForwardParams<T, C>& p, const kit::CpuContext& cpu
 
 template <class T, class C>
 void steps_backward(const StepsBackwardParams<T, C>& p, const kit::CpuContext& cpu) {
-  const auto weight = copy_weights(p, p.size, 1);
+  const auto weight = copy_weights<kit::opmath<T>>(p, p.size, 1);
   parallel_tiles<T, C>(cpu, p.rows, p.size, 5, [&](auto kernel, auto* memory, int64_t begin, int64_t end) {
     kernel.backward(p, weight.get(), memory, begin, end);
   });
@@ -119,10 +119,6 @@ void steps_parameters(const StepsParametersParams<T>& p, const kit::CpuContext& 
                      });
 }
 
-[[maybe_unused]] const bool added_parameters = kit::for_each_dtypes([]<class T, class C>() {
-  if constexpr (std::is_same_v<T, C>) kit::add_to_table(&steps_parameters<T>);
-});
-
 [[maybe_unused]] const bool added = kit::for_each_dtypes([]<class T, class C>() {
   kit::add_to_table(&forward<T, C>);
   kit::add_to_table(&backward<T, C>);
@@ -130,6 +126,7 @@ void steps_parameters(const StepsParametersParams<T>& p, const kit::CpuContext& 
   kit::add_to_table(&small_backward<T, C>);
   kit::add_to_table(&steps_forward<T, C>);
   kit::add_to_table(&steps_backward<T, C>);
+  if constexpr (std::is_same_v<T, C>) kit::add_to_table(&steps_parameters<T>);
 });
 
 }  // namespace

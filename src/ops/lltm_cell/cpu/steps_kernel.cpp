@@ -1,6 +1,5 @@
 // The CPU loops of a sequence. This is a file of its own, because gcc limits how much inlining may enlarge a file.
 
-#include <algorithm>
 #include <type_traits>
 
 #include "cppcuda/kit/cpu/loops.h"
@@ -21,11 +20,12 @@ using kit::Vec;
 template <class V>
 constexpr int steps_columns = sizeof(V) == 64 ? 3 : 1;
 
-// out[m] = start(m, column, count) + sum_k left[m, k] right[k] for M rows of `columns` values, where left and right are
-// contiguous.
-template <int M, class A, class Start, class Finish>
-CPPCUDA_INLINE void multiply_add(const A* left, const A* right, int64_t reduced, int64_t columns, Start start,
-                                 Finish finish) {
+// finish(m, column, count, start(m, column, count) + sum_k left[m, k] right[k]) for M rows of `columns` values. Rows of
+// right are contiguous; values of left are left_m and left_k apart.
+template <int M, class Left, class Right, class Start, class Finish>
+CPPCUDA_INLINE void multiply_add(const Left* left, int64_t left_m, int64_t left_k, const Right* right, int64_t reduced,
+                                 int64_t columns, Start start, Finish finish) {
+  using A = kit::opmath<Left>;
   using V = Vec<A>;
   for_groups<V, steps_columns<V>>(columns, [&]<int W>(int64_t column, std::integral_constant<int, W>, auto count) {
     V sums[M][W];
@@ -36,7 +36,7 @@ CPPCUDA_INLINE void multiply_add(const A* left, const A* right, int64_t reduced,
       V from_right[W];
       for (int n = 0; n < W; ++n) from_right[n] = V::load(right + k * columns + column + n * V::lanes, count);
       for (int m = 0; m < M; ++m) {
-        const V factor(left[m * reduced + k]);
+        const V factor(static_cast<A>(left[m * left_m + k * left_k]));
         for (int n = 0; n < W; ++n) sums[m][n] = fma(factor, from_right[n], sums[m][n]);
       }
     }
@@ -67,7 +67,7 @@ struct StepLoops {
       const int64_t first = t * p.rows + row;
       T* const of_step = p.gates + first * gates;
       multiply_add<M>(
-          h, transposed, size, gates,
+          h, size, 1, transposed, size, gates,
           [&](int m, int64_t i, auto count) { return V::load(of_step + m * gates + i, count); },
           [&](int m, int64_t i, auto count, V sum) { sum.store(of_step + m * gates + i, count); });
       T* const hy = p.output + first * size;
@@ -114,12 +114,12 @@ struct StepLoops {
         };
         constexpr std::true_type yes;
         constexpr std::false_type no;
-        has_h&& has_c ? step(yes, yes) : has_h ? step(yes, no) : step(no, yes);
+        (has_h && has_c) ? step(yes, yes) : has_h ? step(yes, no) : step(no, yes);
       }
       // A gradient of the gates of a step alone reaches the state before it, too.
       has_h = has_c = true;
       multiply_add<M>(
-          memory.gates, weight, gates, size, [](int, int64_t, auto) { return V(0); },
+          memory.gates, gates, 1, weight, gates, size, [](int, int64_t, auto) { return V(0); },
           [&](int m, int64_t i, auto count, V sum) { sum.store(memory.h + m * size + i, count); });
     }
     const auto finish = [&](const A* from, auto* to) {
@@ -161,30 +161,6 @@ struct StepLoops {
   }
 };
 
-// sums[m] += sum_r left[r, m] right[r] for M rows of `columns` values, where rows of left and right are apart.
-template <int M, class T, class A>
-CPPCUDA_INLINE void add_products(const T* left, int64_t left_row, const T* right, int64_t columns, int64_t count,
-                                 A* sums, int64_t sums_row) {
-  using V = Vec<A>;
-  for_groups<V, steps_columns<V>>(columns, [&]<int W>(int64_t column, std::integral_constant<int, W>, auto valid) {
-    V result[M][W];
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < W; ++n) result[m][n] = V::load(sums + m * sums_row + column + n * V::lanes, valid);
-    }
-    for (int64_t r = 0; r < count; ++r) {
-      V from_right[W];
-      for (int n = 0; n < W; ++n) from_right[n] = V::load(right + r * columns + column + n * V::lanes, valid);
-      for (int m = 0; m < M; ++m) {
-        const V factor(static_cast<A>(left[r * left_row + m]));
-        for (int n = 0; n < W; ++n) result[m][n] = fma(factor, from_right[n], result[m][n]);
-      }
-    }
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < W; ++n) result[m][n].store(sums + m * sums_row + column + n * V::lanes, valid);
-    }
-  });
-}
-
 // Calls f(row, M) for groups of M rows.
 template <int M, class F>
 CPPCUDA_INLINE void for_row_tiles(int64_t begin, int64_t end, F f) {
@@ -219,16 +195,19 @@ CPPCUDA_FLATTEN void StepsParametersKernel<Isa, T>::run(const StepsParametersPar
   const int64_t all = p.steps * p.rows, gates = 3 * p.size, width = p.size + p.inputs;
   if (p.grad_weight) {
     for (int64_t first = 0; first < all; first += block) {
-      const int64_t last = std::min(first + block, all);
+      const int64_t last = first + block < all ? first + block : all;
       for_row_tiles<tile>(begin, end, [&](int64_t gate, auto several) {
         const auto add = [&](const T* right, int64_t columns, int64_t from, int64_t to, A* into) {
           if (from >= to) return;
-          add_products<several>(p.total_grad_gates + from * gates + gate, gates, right, columns, to - from,
-                                into + gate * width, width);
+          A* const rows = into + gate * width;
+          multiply_add<several>(
+              p.total_grad_gates + from * gates + gate, 1, gates, right, to - from, columns,
+              [&](int m, int64_t i, auto count) { return Vec<A>::load(rows + m * width + i, count); },
+              [&](int m, int64_t i, auto count, Vec<A> sum) { sum.store(rows + m * width + i, count); });
         };
         // The state before the first step is h0, that before another one the output of the step before it.
-        const int64_t later = std::max(first, p.rows);
-        add(p.h0 + first * p.size, p.size, first, std::min(last, p.rows), sums);
+        const int64_t later = first > p.rows ? first : p.rows;
+        add(p.h0 + first * p.size, p.size, first, last < p.rows ? last : p.rows, sums);
         add(p.output + (later - p.rows) * p.size, p.size, later, last, sums);
         add(p.input + first * p.inputs, p.inputs, first, last, sums + p.size);
       });
