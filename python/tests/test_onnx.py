@@ -8,8 +8,8 @@ import cppcuda
 import numpy as np
 import pytest
 import torch
-from cppcuda.testing.compare import assert_close, differing_dims
-from cppcuda.testing.samples import OpEntry, Sample, forward_ops, outputs_of
+from cppcuda.testing.compare import assert_close
+from cppcuda.testing.samples import OpEntry, Sample, differing_dims, forward_ops, outputs_of
 from support import over_ops, over_samples
 from torch import Tensor, nn
 
@@ -73,7 +73,7 @@ def test_same_numbers(entry: OpEntry, name: str) -> None:
 def test_dynamic_rows(entry: OpEntry) -> None:
     sample, more = entry.of_size(6, torch.float32), entry.of_size(7)
     rows = torch.export.Dim("rows", min=2, max=1 << 20)
-    shapes = tuple(dict.fromkeys(dims, rows) for dims in differing_dims(sample, more))
+    shapes = tuple(dict.fromkeys(dims, rows) for dims in differing_dims(sample.inputs, more.inputs))
     model = session(sample.bind_inputs(entry.op), sample, (shapes,))
     for size in (2, 11):
         other = entry.of_size(size, torch.float32)

@@ -132,12 +132,6 @@ def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, .
     return [every[0], *random.Random(0).sample(every[1:-1], count - 2), every[-1]]
 
 
-def differing_dims(a: Sample, b: Sample) -> list[list[int]]:
-    """For each input, the dims in which two sizes of a sample differ."""
-    pairs = zip(a.inputs, b.inputs, strict=True)
-    return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in pairs]
-
-
 # ---------------------------------------------------------------- counting
 
 

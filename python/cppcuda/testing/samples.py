@@ -230,10 +230,13 @@ class BadInput:
 RowDims = tuple[int | None, ...]
 
 
-def first_differing_dims(some: Sequence[Tensor], others: Sequence[Tensor]) -> RowDims:
-    """For each tensor, the first dim in which it has another size than the other one."""
-    pairs = zip(some, others, strict=True)
-    return tuple(next((d for d in range(t.dim()) if t.shape[d] != u.shape[d]), None) for t, u in pairs)
+def differing_dims(some: Sequence[Tensor], others: Sequence[Tensor]) -> list[list[int]]:
+    """For each tensor, the dims in which it has another size than the other one."""
+    return [[d for d in range(t.dim()) if t.shape[d] != u.shape[d]] for t, u in zip(some, others, strict=True)]
+
+
+def first_dims(dims: list[list[int]]) -> RowDims:
+    return tuple(d[0] if d else None for d in dims)
 
 
 def masked_rows(tensors: Sequence[Tensor], dims: RowDims, mask: Tensor) -> tuple[Tensor, ...]:
@@ -366,12 +369,12 @@ class OpEntry:
     @property
     def row_dims(self) -> RowDims:
         """For each input, the dim that has the rows of `sized`, if it has them."""
-        return first_differing_dims(self.of_size(2).inputs, self.of_size(3).inputs)
+        return first_dims(differing_dims(self.of_size(2).inputs, self.of_size(3).inputs))
 
     @property
     def row_dims_of_outputs(self) -> RowDims:
         few, more = (outputs_of(self.reference(*self.of_size(rows).args)) for rows in (2, 3))
-        return first_differing_dims(few, more)
+        return first_dims(differing_dims(few, more))
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
         if self.strides is None:

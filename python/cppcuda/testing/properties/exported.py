@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export
 
-from cppcuda.testing.compare import assert_close, differing_dims, raises, scalar, total
+from cppcuda.testing.compare import assert_close, raises, scalar, total
 from cppcuda.testing.registry import (
     DIFFERENTIABLE,
     HAS_BAD_INPUTS,
@@ -25,7 +25,7 @@ from cppcuda.testing.registry import (
     each,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample, is_variable, masked_rows
+from cppcuda.testing.samples import OpEntry, Sample, differing_dims, is_variable, masked_rows
 
 # Sizes that are equal become one symbol during tracing; no op has fixed sizes equal to these.
 TRACED, OTHERS = 6, (2, 11, 130)
@@ -83,7 +83,7 @@ class GradientsThroughGradients(Call):
 def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
     """One dynamic size for all dims in which two sizes of a sample differ."""
     rows = Dim("rows", min=2, max=1 << 40)
-    return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small, large))
+    return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small.inputs, large.inputs))
 
 
 def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -> torch.export.ExportedProgram:
@@ -171,7 +171,7 @@ def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     sample = batch(4, TRACED)
     module, plain = (Vmapped(entry, entry.of_size(TRACED), op) for op in (entry.op, entry.reference))
     rows, size = Dim("rows", min=2, max=1 << 20), Dim("size", min=2, max=1 << 20)
-    with_rows = differing_dims(entry.of_size(TRACED), entry.of_size(TRACED + 1))
+    with_rows = differing_dims(entry.of_size(TRACED).inputs, entry.of_size(TRACED + 1).inputs)
     shapes = tuple({0: size, **{d + 1: rows for d in dims}} for dims in with_rows)
     program = exported(module, sample, dynamic_shapes=(shapes,))
     # torch 2.11 cannot save the bookkeeping of its own vmap, which run_decompositions removes.
