@@ -138,7 +138,7 @@ def main() -> None:
     parameters = sum(p.numel() for p in exported.parameters())
     note = (
         f"{parameters:,} parameters, {args.steps:,} steps. Both fields know the same distances; the eikonal loss "
-        "also asks for a gradient of length 1 everywhere. Sphere-traced, with the gradients as normals."
+        "also makes the length of the gradient 1 everywhere. Sphere-traced, with the gradients as normals."
     )
     picture.save(args.out / "picture.png", title, note, columns, mesh.millimetres)
 

@@ -164,7 +164,7 @@ def lltm(input: Tensor, weight: Tensor, bias: Tensor, h0: Tensor, c0: Tensor) ->
 
     On the CPU, states of up to 512 features take one kernel per direction, whose threads take rows: it has the same
     bits for any number of threads. Larger states, and those on a GPU, take a matrix product and a kernel per step. The
-    other matrix products are torch's own matmul.
+    products of ``input`` are torch's own matmul.
 
     Under autocast ``c0`` and ``cn`` are float32 and the other tensors have the autocast dtype; float64 is not changed.
 

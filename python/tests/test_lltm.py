@@ -85,7 +85,7 @@ def test_no_steps() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_same_bits_for_any_number_of_threads(threads: int) -> None:
-    """Of the loops over steps; the products before and after them are torch's."""
+    """The loops over steps do. There is no input, because its products are torch's, which do not promise it."""
     args = arguments(9, 21, 4, 32)
 
     def loops(*tensors: Tensor) -> list[Tensor]:
