@@ -53,9 +53,10 @@ def lltm_backward_reference(
     def at(t: Tensor | None, step: int) -> Any:
         return 0 if t is None else t.select(STEP, step)
 
-    h = torch.zeros_like(c0) if grad_hn is None else grad_hn
-    c = torch.zeros_like(c0) if grad_cn is None else grad_cn
-    w, b = 0 * weight, 0 * weight.sum(-1)  # without steps, too
+    # All of these depend on an argument, without steps, too.
+    h = 0 * c0 if grad_hn is None else grad_hn
+    c = 0 * c0 if grad_cn is None else grad_cn
+    w, b = 0 * weight, 0 * weight.sum(-1)
     inputs = []
     for step in reversed(range(gates.shape[STEP])):
         first = step == 0
@@ -227,6 +228,7 @@ _BACKWARD = OpEntry(
     temporaries=8,
     anchor="gates",
     autocast_policy=False,
+    compiled=False,  # compiled second derivatives of lltm and _lltm call it
     # With two steps some of these read no cell state but c0, with three they do.
     saved_for={grad: {5, 6, 7, 8, 9, 10, 11} for grad in (2, 3, 4)},
 )

@@ -289,6 +289,7 @@ _BACKWARD = OpEntry(
     temporaries=4,
     anchor="gates",
     autocast_policy=False,
+    compiled=False,  # compiled second derivatives of lltm_cell and _lltm_cell call it
     saved_for={
         2: {3, 4, 5, 6},
         4: {0, 1, 2, 3, 7},
