@@ -453,6 +453,7 @@ def flagship_cases(tiny: bool = False) -> Iterator[Case]:
             yield _without_compile(upsample(mode, layout, sizes.small, **_GPU))
     for regime in (GPU_TIME, HOST_TIME):
         yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
+    yield _without_compile(sequence("both", 4 if tiny else 128, 16, 32, 128, **_GPU))
 
 
 def other_gpu_cases(tiny: bool = False) -> Iterator[Case]:

@@ -141,6 +141,8 @@ def _gpu_targets() -> Iterator[Target]:
     for regime in (GPU_TIME, HOST_TIME):
         cell = {"op": "lltm_cell", "mode": "both", "regime": regime}
         yield target(f"lltm_cell 16/32/128, both ways, {regime} time", "eager", 5, **cell)
+    for peer, bound in (("cppcuda loop", 3), (LSTM, 1)):
+        yield target("lltm 128x16/32/128, both ways", peer, bound, op="lltm", mode="both")
 
 
 TARGETS = {"cpu": tuple(_targets()), "cuda": tuple(_gpu_targets())}

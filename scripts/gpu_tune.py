@@ -48,6 +48,8 @@ TUNABLES = (
     Tunable("trilinear_direct_bytes", r"trilinear.*x(8|32) ", (16, 64, 128, 256)),
     Tunable("trilinear_staged_packs", r"trilinear.*x8 ", (512, 2048)),
     Tunable("lltm_small_blocks", "lltm", (16, 32, 128)),
+    Tunable("lltm_steps_rows", "lltm .*x16/", (1, 2, 8)),
+    Tunable("lltm_steps_overhead", "lltm .*x16/", (0, 2, 4)),
     Tunable("blocks", "", (528, 1056, 2112, 8448)),
 )
 

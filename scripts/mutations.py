@@ -384,6 +384,20 @@ MUTATIONS = [
         "pytest test_lltm.py step_by_step",
     ),
     Mutation(
+        "lltm.barrier_after_the_state_is_missing",
+        "src/ops/lltm_cell/cuda/steps_kernel.cuh",
+        "        cell_state[r * size + s] = static_cast<A>(cy);\n      }\n      __syncthreads();\n",
+        "        cell_state[r * size + s] = static_cast<A>(cy);\n      }\n",
+        "simt All/CudaLltm.ValuesAndGradients/*",
+    ),
+    Mutation(
+        "lltm.rows_of_a_block_share_a_state",
+        "src/ops/lltm_cell/cuda/steps_kernel.cuh",
+        "dot<K>(weights, state + r * K)",
+        "dot<K>(weights, state)",
+        "simt All/CudaLltm.ValuesAndGradients/*",
+    ),
+    Mutation(
         "lltm.gradient_of_later_steps_is_lost",
         "src/ops/lltm_cell/autograd.cpp",
         '      h = of["grad_hy"], c = of["grad_cy"];\n',

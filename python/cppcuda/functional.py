@@ -162,9 +162,10 @@ def lltm(input: Tensor, weight: Tensor, bias: Tensor, h0: Tensor, c0: Tensor) ->
     orders go through the cell step by step. For a gradient the call saves its arguments and, per step and row, 3S gates
     and S cell states; also ``output``, for the gradient of ``weight``.
 
-    On the CPU, states of up to 512 features take one kernel per direction, whose threads take rows: it has the same
-    bits for any number of threads. Larger states, and those on a GPU, take a matrix product and a kernel per step. The
-    products of ``input`` are torch's own matmul.
+    States of up to 512 features on the CPU, and of up to 128 on a GPU (64 in float64), take one kernel per direction,
+    whose threads or blocks take rows: it has the same bits for any number of threads. Larger states take a matrix
+    product and a kernel per step. The products of ``input`` and, on a GPU, the gradient of ``weight`` are torch's own
+    matmul.
 
     Under autocast ``c0`` and ``cn`` are float32 and the other tensors have the autocast dtype; float64 is not changed.
 

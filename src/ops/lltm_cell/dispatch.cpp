@@ -33,7 +33,7 @@ bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
 }
 
 // The largest state whose recurrent weights should stay in the cache of a core over the steps of a sequence.
-constexpr int64_t max_resident_size = 512;
+constexpr int64_t max_size_in_cache = 512;
 
 template <class T>
 Matrix<T> matrix(const Tensor& t) {
@@ -205,9 +205,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
 
 // ---- sequences. Groups are computed one after the other, so the tensors below have none.
 
-// Whether kernels take all steps, with the recurrent weights in the cache; otherwise each step is a matrix product and
-// a pointwise kernel.
-bool is_resident(const Tensor& gates, int64_t size) { return gates.is_cpu() && size <= max_resident_size; }
+// Whether one kernel takes all steps, with the recurrent weights in the cache or, on a GPU, in registers. Otherwise
+// each step is a matrix product and a pointwise kernel.
+bool is_resident(const Tensor& gates, int64_t size) {
+  return gates.is_cpu() ? size <= max_size_in_cache : weights_fit_registers(size, gates.element_size());
+}
 
 // [T, B, X] -> [T B, X]
 Tensor all_rows(const Tensor& t) { return t.reshape({t.size(0) * t.size(1), t.size(2)}); }
@@ -376,7 +378,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
     const Tensor rows = all_rows(total);
     if (grad_input.defined()) input_gradients(Tensor(), grad_input.flatten(0, 1), rows, weight);
     if (!grad_weight.defined() && !grad_bias.defined()) return;
-    if (is_resident(gates, size)) {
+    if (gates.is_cpu() && is_resident(gates, size)) {
       const Tensor x = contiguous(input), h = contiguous(h0), all_h = contiguous(output);
       const auto call = [&]<class T>(std::type_identity<T>) {
         kit::run(c0.device(), StepsParametersParams<T>{.total_grad_gates = total.const_data_ptr<T>(),

@@ -4,6 +4,7 @@
 #include "ops/lltm_cell/cuda/kernel.cuh"
 #include "ops/lltm_cell/cuda/launch.h"
 #include "ops/lltm_cell/cuda/small_kernel.cuh"
+#include "ops/lltm_cell/cuda/steps_kernel.cuh"
 
 namespace cppcuda::ops::lltm_cell {
 namespace {
@@ -77,11 +78,46 @@ void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
   });
 }
 
+// Calls f(std::integral_constant<int, K>) with the smallest K that is at least `size`.
+template <class A, class F>
+void with_weights(int64_t size, F f) {
+  if (size <= 32) return f(std::integral_constant<int, 32>{});
+  if constexpr (most_steps_weights(sizeof(A)) > 64) {
+    if (size > 64) return f(std::integral_constant<int, 128>{});
+  }
+  f(std::integral_constant<int, 64>{});
+}
+
+// row_values: the number of values in shared memory for a row.
+template <class A, class Kernel, class Params>
+void launch_steps(Kernel* kernel, int64_t row_values, const Params& p, kit::CudaStream& stream) {
+  const auto resident = [&](unsigned threads, unsigned bytes) {
+    return kit::resident_blocks(kernel, threads, bytes, stream);
+  };
+  const auto [shape, block_rows] = steps_launch(p.rows, p.size, row_values * sizeof(A), resident);
+  kit::launch(kernel, shape, stream, p, block_rows);
+}
+
+template <class T, class C>
+void steps_forward(const StepsForwardParams<T, C>& p, kit::CudaStream& stream) {
+  using A = kit::opmath<T>;
+  with_weights<A>(p.size, [&](auto k) { launch_steps<A>(steps_forward_kernel<T, C, k>, k + 4 * p.size, p, stream); });
+}
+
+template <class T, class C>
+void steps_backward(const StepsBackwardParams<T, C>& p, kit::CudaStream& stream) {
+  using A = kit::opmath<T>;
+  with_weights<A>(p.size,
+                  [&](auto k) { launch_steps<A>(steps_backward_kernel<T, C, k>, 3 * k + 4 * p.size, p, stream); });
+}
+
 [[maybe_unused]] const bool added = kit::for_each_dtypes([]<class T, class C>() {
   kit::add_to_table(&forward<T, C>);
   kit::add_to_table(&backward<T, C>);
   kit::add_to_table(&small_forward<T, C>);
   kit::add_to_table(&small_backward<T, C>);
+  kit::add_to_table(&steps_forward<T, C>);
+  kit::add_to_table(&steps_backward<T, C>);
 });
 
 }  // namespace

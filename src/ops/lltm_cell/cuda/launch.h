@@ -1,6 +1,6 @@
 #pragma once
 
-// Selects the cells that take one kernel in each direction, and their grids: pure functions of the sizes.
+// Selects the cells and sequences that take one kernel in each direction, and their grids: pure functions of the sizes.
 
 #include <algorithm>
 #include <cstdint>
@@ -47,6 +47,36 @@ inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum
   shape.threads = small_backward_threads;
   shape.shared_bytes = static_cast<unsigned>(gate_gradient_bytes(cell, sum_bytes) + partial_sums * sum_bytes);
   return shape;
+}
+
+// ---- sequences
+
+// A thread of a sequence's kernels has K weights in registers, of which it has 255 at most.
+constexpr int most_steps_weights(int64_t sum_bytes) { return sum_bytes == 8 ? 64 : 128; }
+
+// The state has K features or fewer, and each of its three gates a thread for each of them.
+constexpr int steps_threads(int features) { return kit::round_up(3 * features, 32); }
+
+inline bool weights_fit_registers(int64_t size, int64_t value_bytes) { return size <= most_steps_weights(value_bytes); }
+
+struct StepsLaunch {
+  kit::LaunchShape shape;
+  int block_rows;
+};
+
+// row_bytes: the shared memory for a row. resident_blocks(threads, shared_bytes): the number of
+// blocks that the device holds at once.
+template <class ResidentBlocks>
+StepsLaunch steps_launch(int64_t rows, int64_t size, int64_t row_bytes, ResidentBlocks resident_blocks) {
+  // A step takes as long as its barriers and exchanges and the products of its rows. Not measured.
+  const int64_t max_rows = kit::tunable("lltm_steps_rows", 4), overhead = kit::tunable("lltm_steps_overhead", 1);
+  const auto threads = static_cast<unsigned>(steps_threads(static_cast<int>(size)));
+  const int64_t slots = resident_blocks(threads, static_cast<unsigned>(max_rows * row_bytes));
+  const int64_t block_rows = kit::rows_per_part(rows, 1, slots, overhead, 1, max_rows);
+  kit::LaunchShape shape = kit::grid_stride_launch(rows, block_rows);
+  shape.threads = threads;
+  shape.shared_bytes = static_cast<unsigned>(block_rows * row_bytes);
+  return {shape, static_cast<int>(block_rows)};
 }
 
 }  // namespace cppcuda::ops::lltm_cell
