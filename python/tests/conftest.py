@@ -27,8 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reduced",
         action="store_true",
-        help="for a second version of torch: skips the tests marked any_torch, and runs the tests of transforms "
-        "for one operator per mechanism",
+        help="for a second version of torch: skips the tests marked any_torch and those of internal operators, which "
+        "public ones call, and runs the tests of transforms for one operator per mechanism",
     )
 
 
@@ -83,8 +83,10 @@ def is_reduced_away(item: pytest.Item) -> bool:
         return True
     params = getattr(item, "callspec", None)
     entry = params and params.params.get("entry")
+    if not isinstance(entry, OpEntry):
+        return False
     rows = {name for mark in item.iter_markers("capability") for name in mark.args}
-    return isinstance(entry, OpEntry) and not entry.represents_mechanism and bool(rows & TRANSFORMS)
+    return "::_" in entry.name or (not entry.represents_mechanism and bool(rows & TRANSFORMS))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
