@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lltm_testing.h"
 #include "testing.h"
 
 namespace {
@@ -28,16 +29,8 @@ Arguments arguments(int64_t group, int64_t steps, int64_t rows, int64_t input, i
 }
 
 std::vector<Tensor> reference(const Arguments& a) {
-  Tensor h = a[3], c = a[4];
-  std::vector<Tensor> outputs;
-  for (const Tensor& x : a[0].unbind(-3)) {
-    const Tensor gates = at::matmul(at::cat({h, x}, -1), a[1].transpose(-1, -2)) + a[2].unsqueeze(-2);
-    const auto g = gates.chunk(3, -1);
-    c = c + at::elu(g[2]) * at::sigmoid(g[0]);
-    h = at::tanh(c) * at::sigmoid(g[1]);
-    outputs.push_back(h);
-  }
-  return {at::stack(outputs, -3), h, c};
+  const auto all = cppcuda::testing::reference_sequence(a);
+  return {all[0], all[1], all[2]};
 }
 
 std::vector<Tensor> ours(const Arguments& a) {

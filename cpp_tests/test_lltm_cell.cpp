@@ -1,6 +1,7 @@
 #include <cppcuda/cppcuda.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "lltm_testing.h"
 #include "ops/lltm_cell/cuda/launch.h"
 #include "ops/lltm_cell/math.h"
 #include "ops/lltm_cell/op.h"
@@ -29,10 +30,9 @@ Arguments arguments(int64_t group, int64_t rows, int64_t input, int64_t size, at
 
 std::vector<Tensor> reference(const Arguments& a) {
   const auto& [input, weight, bias, hx, cx] = a;
-  const Tensor gates = at::matmul(at::cat({hx, input}, -1), weight.transpose(-1, -2)) + bias.unsqueeze(-2);
-  const auto g = gates.chunk(3, -1);
-  const Tensor cy = cx + at::elu(g[2]) * at::sigmoid(g[0]);
-  return {at::tanh(cy) * at::sigmoid(g[1]), cy};
+  const auto [hy, cy] =
+      cppcuda::testing::reference_cell(cppcuda::testing::reference_gates(input, weight, bias, hx), cx);
+  return {hy, cy};
 }
 
 std::vector<Tensor> ours(const Arguments& a) {

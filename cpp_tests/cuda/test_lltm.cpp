@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cuda_testing.h"
+#include "lltm_testing.h"
 #include "ops/lltm_cell/op.h"
 
 namespace {
@@ -37,21 +38,6 @@ class CudaLltm : public ::testing::TestWithParam<Dtypes> {
             make({3 * size}, narrow), make({rows, size}, narrow), make({rows, size}, wide)};
   }
 
-  // output, hn, cn, cells, gates
-  static std::vector<Tensor> reference(const std::vector<Tensor>& a) {
-    Tensor h = a[3], c = a[4];
-    std::vector<Tensor> output, cells, gates;
-    for (const Tensor& x : a[0].unbind(-3)) {
-      gates.push_back(at::matmul(at::cat({h, x}, -1), a[1].transpose(-1, -2)) + a[2].unsqueeze(-2));
-      const auto g = gates.back().chunk(3, -1);
-      c = c + at::elu(g[2]) * at::sigmoid(g[0]);
-      h = at::tanh(c) * at::sigmoid(g[1]);
-      output.push_back(h);
-      cells.push_back(c);
-    }
-    return {at::stack(output, -3), h, c, at::stack(cells, -3), at::stack(gates, -3)};
-  }
-
   static auto forward(const std::vector<Tensor>& a) {
     return cppcuda::kit::to_array(
         Steps::call(on_cuda(a[0]), on_cuda(a[1]), on_cuda(a[2]), on_cuda(a[3]), on_cuda(a[4])));
@@ -61,7 +47,7 @@ class CudaLltm : public ::testing::TestWithParam<Dtypes> {
   static void check(const std::vector<Tensor>& a, int given) {
     std::vector<Tensor> exact;
     for (const Tensor& t : a) exact.push_back(t.to(at::kDouble).requires_grad_());
-    const auto expected = reference(exact);
+    const auto expected = reference_sequence(exact);
     const auto actual = forward(a);
     const double tolerance = 8 * GetParam().tolerance;  // every step rounds the state
     std::vector<Tensor> outputs, grads;

@@ -1,4 +1,5 @@
 #include "cuda_testing.h"
+#include "lltm_testing.h"
 #include "ops/lltm_cell/op.h"
 
 namespace {
@@ -15,23 +16,12 @@ class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
   Tensor random(at::IntArrayRef sizes) { return (at::randn(sizes, at::kDouble) * 0.5).to(GetParam().narrow); }
   Tensor random_state(at::IntArrayRef sizes) { return (at::randn(sizes, at::kDouble) * 0.5).to(GetParam().wide); }
 
-  struct Reference {
-    Tensor gates, hy, cy;
-  };
-
-  static Reference reference(const Tensor& gates, const Tensor& cx) {
-    const auto g = gates.chunk(3, -1);
-    const Tensor cy = cx + at::elu(g[2]) * at::sigmoid(g[0]);
-    return {gates, at::tanh(cy) * at::sigmoid(g[1]), cy};
-  }
-
   void check_forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                      const Tensor& cx) {
     const auto [hy, cy] = Forward::call(on_cuda(input), on_cuda(weight), on_cuda(bias), on_cuda(hx), on_cuda(cx));
-    const Tensor x = at::cat({hx, input}, -1).to(at::kDouble);
-    const auto [gates, expected_hy, expected_cy] =
-        reference(at::matmul(x, weight.to(at::kDouble).transpose(-1, -2)) + bias.to(at::kDouble).unsqueeze(-2),
-                  cx.to(at::kDouble));
+    const Tensor gates =
+        reference_gates(input.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble), hx.to(at::kDouble));
+    const auto [expected_hy, expected_cy] = reference_cell(gates, cx.to(at::kDouble));
     const double tolerance = 4 * GetParam().tolerance;  // the gates are rounded too
     EXPECT_EQ(hy.scalar_type(), input.scalar_type());
     EXPECT_EQ(cy.scalar_type(), cx.scalar_type());
