@@ -208,7 +208,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
 // Whether one kernel takes all steps, with the recurrent weights in the cache or, on a GPU, in registers. Otherwise
 // each step is a matrix product and a pointwise kernel.
 bool is_resident(const Tensor& gates, int64_t size) {
-  return gates.is_cpu() ? size <= max_size_in_cache : weights_fit_registers(size, gates.element_size());
+  return size <= (gates.is_cpu() ? max_size_in_cache : max_size_in_registers(gates.element_size()));
 }
 
 // [T, B, X] -> [T B, X]

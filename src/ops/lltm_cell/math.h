@@ -55,4 +55,12 @@ CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(A grad_hy, A grad_cy, A g0, A g1,
           total_grad_cy};
 }
 
+// The same, for gradients of which a kernel learns when it runs whether they are given. At least one is.
+template <class A>
+CPPCUDA_HOST_DEVICE Gradients<A> cell_backward(bool has_hy, bool has_cy, A grad_hy, A grad_cy, A g0, A g1, A g2, A cx) {
+  return !has_cy   ? cell_backward<true, false>(grad_hy, grad_cy, g0, g1, g2, cx)
+         : !has_hy ? cell_backward<false, true>(grad_hy, grad_cy, g0, g1, g2, cx)
+                   : cell_backward<true, true>(grad_hy, grad_cy, g0, g1, g2, cx);
+}
+
 }  // namespace cppcuda::ops::lltm_cell

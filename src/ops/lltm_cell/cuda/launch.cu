@@ -78,11 +78,11 @@ void backward(const BackwardParams<T, C>& p, kit::CudaStream& stream) {
   });
 }
 
-// Calls f(std::integral_constant<int, K>) with the smallest K that is at least `size`.
+// Calls f(std::integral_constant<int, K>) with the smallest number of weights K that is at least `size`.
 template <class A, class F>
 void with_weights(int64_t size, F f) {
   if (size <= 32) return f(std::integral_constant<int, 32>{});
-  if constexpr (most_steps_weights(sizeof(A)) > 64) {
+  if constexpr (max_size_in_registers(sizeof(A)) > 64) {
     if (size > 64) return f(std::integral_constant<int, 128>{});
   }
   f(std::integral_constant<int, 64>{});

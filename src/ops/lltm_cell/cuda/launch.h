@@ -51,21 +51,20 @@ inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum
 
 // ---- sequences
 
-// A thread of a sequence's kernels has K weights in registers, of which it has 255 at most.
-constexpr int most_steps_weights(int64_t sum_bytes) { return sum_bytes == 8 ? 64 : 128; }
+// The largest state whose recurrent weights fit the registers of a block. A thread, which has 255 at most, has a weight
+// for each feature.
+constexpr int64_t max_size_in_registers(int64_t value_bytes) { return value_bytes == 8 ? 64 : 128; }
 
-// The state has K features or fewer, and each of its three gates a thread for each of them.
+// One for each feature of each of the three gates, in whole warps.
 constexpr int steps_threads(int features) { return kit::round_up(3 * features, 32); }
-
-inline bool weights_fit_registers(int64_t size, int64_t value_bytes) { return size <= most_steps_weights(value_bytes); }
 
 struct StepsLaunch {
   kit::LaunchShape shape;
   int block_rows;
 };
 
-// row_bytes: the shared memory for a row. resident_blocks(threads, shared_bytes): the number of
-// blocks that the device holds at once.
+// row_bytes: the shared memory for a row. resident_blocks(threads, shared_bytes): the number of blocks that the device
+// holds at once.
 template <class ResidentBlocks>
 StepsLaunch steps_launch(int64_t rows, int64_t size, int64_t row_bytes, ResidentBlocks resident_blocks) {
   // A step takes as long as its barriers and exchanges and the products of its rows. Not measured.

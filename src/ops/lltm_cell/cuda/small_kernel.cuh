@@ -100,9 +100,7 @@ __device__ void small_gate_gradients(const SmallBackwardParams<T, C>& p, A* tota
       if (element >= elements) continue;
       const A hy = static_cast<A>(grad_hy[u]), cy = static_cast<A>(grad_cy[u]), g0 = static_cast<A>(gate[u][0]),
               g1 = static_cast<A>(gate[u][1]), g2 = static_cast<A>(gate[u][2]), state = static_cast<A>(cx[u]);
-      const auto d = !p.grad_cy   ? cell_backward<true, false>(hy, cy, g0, g1, g2, state)
-                     : !p.grad_hy ? cell_backward<false, true>(hy, cy, g0, g1, g2, state)
-                                  : cell_backward<true, true>(hy, cy, g0, g1, g2, state);
+      const auto d = cell_backward(p.grad_hy != nullptr, p.grad_cy != nullptr, hy, cy, g0, g1, g2, state);
       A* const total = total_grad_gates + element / p.size * 3 * p.size + element % p.size;
       total[0] = d.g0 + static_cast<A>(grad_gate[u][0]);
       total[p.size] = d.g1 + static_cast<A>(grad_gate[u][1]);

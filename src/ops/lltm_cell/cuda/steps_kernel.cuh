@@ -123,9 +123,7 @@ __global__ void __launch_bounds__(steps_threads(K)) steps_backward_kernel(StepsB
         A h = sum_of_parts(r), c = of_cells[r * size + s];
         if (p.grad_output) h += static_cast<A>(p.grad_output[at]);
         if (p.grad_cells) c += static_cast<A>(p.grad_cells[at]);
-        auto d = !has_c   ? cell_backward<true, false>(h, c, g0, g1, g2, cx)
-                 : !has_h ? cell_backward<false, true>(h, c, g0, g1, g2, cx)
-                          : cell_backward<true, true>(h, c, g0, g1, g2, cx);
+        auto d = cell_backward(has_h, has_c, h, c, g0, g1, g2, cx);
         if (p.grad_gates) {
           const T* const from = p.grad_gates + row * gates + s;
           d.g0 += static_cast<A>(from[0]);
