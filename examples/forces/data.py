@@ -1,5 +1,6 @@
 """Clusters of copper from molecular dynamics with ASE's EMT calculator, which is the true potential of this example."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +27,18 @@ class Structures:
     forces: Tensor  # [S, N, 3], eV / angstrom
 
 
-def cluster() -> Atoms:
-    """55 atoms of copper, an icosahedron, at the minimum of the true potential."""
+@functools.cache
+def _minimum() -> Atoms:
     atoms = Icosahedron("Cu", 3)
     atoms.calc = EMT()
     BFGS(atoms, logfile=None).run(fmax=1e-4)
+    return atoms
+
+
+def cluster() -> Atoms:
+    """55 atoms of copper, an icosahedron, at the minimum of the true potential."""
+    atoms = _minimum().copy()
+    atoms.calc = EMT()
     return atoms
 
 

@@ -12,16 +12,17 @@ import sph  # noqa: F401  (defines the operator that TorchScript calls)
 import torch
 from torch import Tensor
 
+SHOWN = -1  # the held-out structure in the picture, of the highest temperature
 SAME = 1e-8  # relative difference of energies in the first steps, before rounding errors grow
 SAME_FREQUENCY = 0.5  # in 1 / cm, between the Hessian and finite differences
 MAX_DRIFT = 3.0  # how much larger the change of the total energy may be than with the true potential
 MIN_GAIN = 3.0  # how much larger the errors of the forces must be with a pair potential
 
 
-def drift(energies: Tensor) -> float:
+def drift(energies: Tensor, atoms: int) -> float:
     """The largest change of the total energy in meV per atom."""
     total = energies.sum(1)
-    return 1000 * (total - total[0]).abs().max().item() / 55
+    return 1000 * (total - total[0]).abs().max().item() / atoms
 
 
 def scores(report: dict) -> float:
@@ -71,7 +72,8 @@ def main() -> None:
     steps = len(true_energies) - 1
     picoseconds = steps * data.TIME_STEP / (1000 * data.units.fs)
     print(f"\nTotal energy of {steps} steps, {picoseconds:g} ps: largest change")
-    true_drift, own_drift = drift(true_energies), drift(runs["torchscript"][0])
+    simulated, end = runs["torchscript"]
+    true_drift, own_drift = (drift(energies, len(end)) for energies in (true_energies, simulated))
     print(f"  EMT in ASE         {true_drift:.3f} meV/atom\n  potential in C++   {own_drift:.3f} meV/atom")
     if own_drift > MAX_DRIFT * true_drift:
         problems.append("the simulation in C++ does not conserve the energy")
@@ -79,19 +81,19 @@ def main() -> None:
     warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated", FutureWarning)
     potential = torch.jit.load(args.out / "potential.pt")
     arrows = [
-        (results["structure_forces"], {"color": "black", "width": 0.016}),
-        (results["structure_predicted"], {"color": "white", "width": 0.006}),
+        (results["forces"][SHOWN], {"color": "black", "width": 0.016}),
+        (results["predicted"]["potential"][SHOWN], {"color": "white", "width": 0.006}),
     ]
-    temperature = results["structure_temperature"]
+    temperature = data.TEMPERATURES[SHOWN]
     structures = [
         ("The minimum of the potential", results["minimum"], []),
-        (f"Held out, {temperature} K; forces of EMT and, in white, predicted", results["structure"], arrows),
-        (f"After {picoseconds:g} ps in C++", runs["torchscript"][1], []),
+        (f"Held out, {temperature} K; forces of EMT and, in white, predicted", results["positions"][SHOWN], arrows),
+        (f"After {picoseconds:g} ps in C++", end, []),
     ]
     clusters = [
         picture.Cluster(title, x, potential.atomic_energies(x[None])[0], forces) for title, x, forces in structures
     ]
-    energies = {"EMT in ASE": true_energies, "potential in C++": runs["torchscript"][0]}
+    energies = {"EMT in ASE": true_energies, "potential in C++": simulated}
     picture.save(args.out / "picture.png", results, report, clusters, energies, data.TIME_STEP)
 
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in report["seconds"].items())
