@@ -76,7 +76,19 @@ static_assert(string_view(Lookup::torch_schema) ==
               "lookup(Tensor rows, Tensor table, Tensor points) -> (Tensor out, Tensor found)");
 static_assert(Lookup::declaration.arguments[0].is_index && Lookup::declaration.outputs[1].is_index);
 static_assert(Lookup::declaration.first == 1 && !Lookup::declaration.arguments[1].is_index);
-static_assert(kit::sharing_rows(Lookup::declaration) == 'N' && kit::sharing_rows(One::declaration) == 0);
+static_assert(kit::rows_share(Lookup::declaration) && !kit::rows_share(One::declaration));
+
+// Rows need not be the first dim of each tensor.
+using Series = kit::Op<
+    "declared::series(Tensor input[B?, T, N, F], Tensor weight[B?, F], Tensor first[B?, N, F]) -> "
+    "(Tensor out[B?, T, N, F], Tensor last[B?, N, F])",
+    kit::Independent<"N">>;
+static_assert(kit::rows_share(Series::declaration));
+static_assert([] {
+  constexpr const kit::Declaration& d = Series::declaration;
+  return kit::row_dim(d, d.arguments[0]) == 1 && kit::row_dim(d, d.arguments[1]) == -1 &&
+         kit::row_dim(d, d.arguments[2]) == 0 && kit::row_dim(d, d.outputs[0]) == 1;
+}());
 
 static_assert(kit::have_same_first_dim(One::declaration) && !kit::have_same_first_dim(Linear::declaration));
 

@@ -3,12 +3,14 @@
 import copy
 import io
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from cppcuda.functional import lltm, lltm_cell
 from cppcuda.nn import LLTM
-from cppcuda.testing.compare import allocated_bytes, assert_close, scalar
+from cppcuda.testing.compare import allocated_bytes, assert_close, calls, scalar
 from samples.lltm import lltm_reference
 from torch import Tensor, nn
 from torch.export import Dim, export
@@ -121,6 +123,32 @@ def test_higher_orders_equal_plain_torch() -> None:
 
 
 # ---------------------------------------------------------------- memory
+
+
+def test_vmap_with_a_shared_weight() -> None:
+    """Sequences that vmap adds join those of the batch, and the gradient of the weight is one and not one per group."""
+    x, weight, bias, h, c = arguments()
+    x, h, c = (torch.stack([t, t.sin(), t.cos()]) for t in (x, h, c))
+
+    def loss(weight: Tensor, f: Callable[..., tuple[Tensor, ...]] = lltm) -> Tensor:
+        outputs = torch.vmap(lambda x, h, c: f(x, weight, bias, h, c), in_dims=(0, 0, 0))(x, h, c)
+        return scalar(outputs)
+
+    gradient = torch.func.grad(loss)
+    dims = [
+        (op._opname, tuple(a.dim() for a in args if isinstance(a, Tensor)))
+        for op, args in calls(lambda: gradient(weight))
+        if op.namespace == "cppcuda"
+    ]
+    assert [name for name, _ in dims] == ["_lltm", "_lltm_backward"]
+    assert dims[0][1] == (3, 2, 1, 2, 2)
+    assert all(d <= 3 for d in dims[1][1])
+    assert_close(gradient(weight), torch.func.grad(partial(loss, f=lltm_reference))(weight))
+    outputs = torch.vmap(lambda x, c: lltm(x, weight, bias, h[0], c), in_dims=(2, 1), out_dims=1)(
+        x.movedim(0, 2), c.movedim(0, 1)
+    )
+    one_by_one = [lltm(x[i], weight, bias, h[0], c[i]) for i in range(len(x))]
+    assert_close(outputs, tuple(torch.stack(of_all, 1) for of_all in zip(*one_by_one, strict=True)))
 
 
 def test_what_is_saved() -> None:

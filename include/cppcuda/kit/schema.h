@@ -77,6 +77,7 @@ struct Declaration {
   FixedList<Declared, 6> outputs;
   FixedList<Requirement, 8> requirements;
   unsigned independent = 0;                  // a bit for each letter that Independent names
+  char rows = 0;                             // the first of them
   size_t keyword_only = max_arguments;       // the arguments from this one on
   size_t first = 0;                          // the first tensor that is not optional and has no indices
   FixedList<size_t, max_arguments> by_need;  // the tensors, required ones before optional ones
@@ -346,10 +347,14 @@ struct GradientReads {
 };
 
 // The letters of dims along which the op computes its parts independently of each other: DTensor shards along them, as
-// along a first dim with "?". An output without a pattern has them where the first tensor has them.
-template <FixedString... Letters>
+// along a first dim with "?". An output without a pattern has them where the first tensor has them. The first letter is
+// that of the rows, which vmap may add to (SharingVmapRule).
+template <FixedString Rows, FixedString... Letters>
 struct Independent {
-  static constexpr void apply(Declaration& d) { ((d.independent |= bit(d, Letters.view())), ...); }
+  static constexpr void apply(Declaration& d) {
+    d.independent |= (bit(d, Rows.view()) | ... | bit(d, Letters.view()));
+    d.rows = Rows.view()[0];
+  }
 
  private:
   static constexpr unsigned bit(const Declaration& d, std::string_view letter) {
@@ -392,24 +397,21 @@ constexpr bool have_same_first_dim(const Declaration& d) {
                      [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
 }
 
-// Whether the dim after the optional first one is this letter.
-constexpr bool has_rows(const Declared& tensor, char letter) {
-  return tensor.pattern.has_optional() && tensor.pattern.rank() > 1 && tensor.pattern.letter(1) == letter;
+// The dim of the rows, not counting an optional first dim; -1 if there is none.
+constexpr int64_t row_dim(const Declaration& d, const Declared& tensor) {
+  for (size_t i = 1; tensor.pattern.has_optional() && i < tensor.pattern.rank(); ++i) {
+    if (d.rows != 0 && tensor.pattern.letter(i) == d.rows) return static_cast<int64_t>(i) - 1;
+  }
+  return -1;
 }
 
-// The letter of the rows that share an argument without rows, such as N in table[B?, V, F], points[B?, N, 3]; 0 if
-// there is none. The rows are independent of each other.
-constexpr char sharing_rows(const Declaration& d) {
-  for (char letter = 'A'; letter <= 'Z'; ++letter) {
-    if ((d.independent >> (letter - 'A') & 1) == 0) continue;
-    size_t with = 0, without = 0;
-    for (const Declared& a : d.arguments) {
-      if (!is_tensor(a.kind)) continue;
-      (has_rows(a, letter) ? with : without) += 1;
-    }
-    if (with > 0 && without > 0) return letter;
-  }
-  return 0;
+// Whether rows share an argument that has none, such as the table in table[B?, V, F], points[B?, N, 3].
+constexpr bool rows_share(const Declaration& d) {
+  const auto count = [&](bool with) {
+    return std::count_if(d.arguments.begin(), d.arguments.end(),
+                         [&](const auto& a) { return is_tensor(a.kind) && (row_dim(d, a) >= 0) == with; });
+  };
+  return count(true) > 0 && count(false) > 0;
 }
 
 // A null-terminated string that is built at compile time.

@@ -38,7 +38,7 @@ class VmapLevel {
 };
 
 // Calls TheOp with unwrap(i, t) in place of each tensor argument t that is not missing, its number i, and returns
-// wrap(t) in place of each requested output t.
+// wrap(o, t) in place of each requested output t, its number o.
 template <class TheOp, class R, class Unwrap, class Wrap, class... Args>
 R call_below(Unwrap unwrap, Wrap wrap, const Args&... args) {
   size_t i = 0;
@@ -54,7 +54,7 @@ R call_below(Unwrap unwrap, Wrap wrap, const Args&... args) {
   const std::tuple<Args...> replaced{replace(args)...};  // braces evaluate from left to right
   auto results = to_array(std::apply([](const auto&... all) { return TheOp::call(all...); }, replaced));
   for (size_t o = 0; o < results.size(); ++o) {
-    if (is_requested(o, args...)) results[o] = wrap(results[o]);
+    if (is_requested(o, args...)) results[o] = wrap(o, results[o]);
   }
   return from_array<R>(std::move(results));
 }
@@ -85,7 +85,9 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, OwnRanks...> {
       inner = unwrapped.sym_size(1);
       return unwrapped.flatten(0, 1);
     };
-    const auto wrap = [&](const Tensor& t) { return level.wrap(fold ? t.unflatten_symint(0, {batch, inner}) : t); };
+    const auto wrap = [&](size_t, const Tensor& t) {
+      return level.wrap(fold ? t.unflatten_symint(0, {batch, inner}) : t);
+    };
     return call_below<TheOp, R>(unwrap, wrap, args...);
   }
 
@@ -117,7 +119,7 @@ auto vmap_rows() {
   return vmap_leading<Op, Shape, 2, OwnRanks...>();
 }
 
-// The rule of an operator whose rows share an argument (sharing_rows in schema.h). If only rows have the batch, it
+// The rule of an operator whose rows share an argument (rows_share in schema.h). If only rows have the batch, it
 // becomes more rows: then the gradient of what they share is one sum, where Otherwise would compute one per batch.
 template <class TheOp, auto Shape, class Otherwise, class Type = typename TheOp::Type>
 struct SharingVmapRule;
@@ -134,15 +136,17 @@ struct SharingVmapRule<TheOp, Shape, Otherwise, R(Args...)> {
     Shape(args...);  // so that errors show the sizes that the caller sees
 
     const c10::SymInt batch = level.batch_size(tensors);
-    const int64_t rows = Otherwise::leading_dims(tensors);  // the dim, 1 if there is a first one before it
+    const int64_t leading = Otherwise::leading_dims(tensors);
     c10::SymInt inner = 1;
     const auto unwrap = [&](size_t i, const Tensor& t) {
       if (!has_rows(argument(i))) return t;
+      const int64_t rows = leading + row_dim(declaration, argument(i));
       const Tensor unwrapped = level.unwrap(t, batch).movedim(0, rows);
       inner = unwrapped.sym_size(rows + 1);
       return unwrapped.flatten(rows, rows + 1);
     };
-    const auto wrap = [&](const Tensor& t) {
+    const auto wrap = [&](size_t o, const Tensor& t) {
+      const int64_t rows = leading + row_dim(declaration, declaration.outputs[o]);
       return level.wrap(t.unflatten_symint(rows, {batch, inner}).movedim(rows, 0));
     };
     return call_below<TheOp, R>(unwrap, wrap, args...);
@@ -150,8 +154,7 @@ struct SharingVmapRule<TheOp, Shape, Otherwise, R(Args...)> {
 
  private:
   static const Declared& argument(size_t tensor) { return declaration.arguments[declaration.tensor_argument(tensor)]; }
-  static constexpr char letter = sharing_rows(declaration);
-  static bool has_rows(const Declared& tensor) { return kit::has_rows(tensor, letter); }
+  static bool has_rows(const Declared& tensor) { return row_dim(declaration, tensor) >= 0; }
 
   template <class Tensors>
   static bool only_rows_have_batch(const VmapLevel& level, const Tensors& tensors, const Args&... args) {
@@ -179,7 +182,7 @@ auto vmap() {
       return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
     };
     using Rule = VmapKernel<TheOp, Shape, 1, own(I)...>;
-    if constexpr (sharing_rows(declaration) != 0) {
+    if constexpr (rows_share(declaration)) {
       return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((SharingVmapRule<TheOp, Shape, Rule>::run)));
     } else {
       return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN(Rule::run));
