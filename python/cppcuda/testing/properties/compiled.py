@@ -133,8 +133,14 @@ def transforms(f: Callable[..., tuple[Tensor, ...]], count: int) -> dict[str, Ca
     }
 
 
-@checks("compile", over=(each("transform", transforms(lambda *t: t, 1)),), needs=(DIFFERENTIABLE,), compiles=True)
+@checks(
+    "compile",
+    over=(each("transform", transforms(lambda *t: t, 1)),),
+    needs=(DIFFERENTIABLE, PUBLIC),
+    compiles=True,
+)
 def compiled_transforms(entry: OpEntry, transform: str) -> None:
+    """The graphs call the backward operators, too."""
     sample = entry.sample(entry.names("basic")[0])
     f, plain = (transforms(g, len(sample.tensors))[transform] for g in both(entry, sample))
     try:

@@ -213,13 +213,10 @@ def packaged(program: torch.export.ExportedProgram) -> Iterator[Any]:
         yield aoti_load_package(aoti_compile_and_package(program, package_path=package, inductor_configs=configs))
 
 
-@checks("AOTInductor", needs=(HAS_SIZES,), compiles=True)
+@checks("AOTInductor", needs=(HAS_SIZES, PUBLIC), compiles=True)
 def aot_inductor(entry: OpEntry) -> None:
-    """Undefined tensors do not work here, so an output that is excluded is an empty tensor."""
     sample = entry.of_size(TRACED, torch.float32)
-    # The test of second order covers the derivatives of backward ops; each model takes half a minute.
-    gradients = entry.differentiable and not entry.is_internal
-    model = Gradients if gradients and takes_gradients_inside(Gradients, entry, sample) else Call
+    model = Gradients if entry.differentiable and takes_gradients_inside(Gradients, entry, sample) else Call
     module, plain = (model(entry, sample, op) for op in (entry.op, entry.reference))
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
     with packaged(exported(module, sample, dynamic_shapes=shapes)) as loaded:
@@ -230,6 +227,7 @@ def aot_inductor(entry: OpEntry) -> None:
 
 @checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
 def second_order_inside_an_aot_inductor_model(entry: OpEntry) -> None:
+    """It calls the backward operators, too. Undefined tensors do not work here: an output that is excluded is empty."""
     model = GradientsThroughGradients
     sample = entry.of_size(TRACED, torch.float32)
     if not takes_gradients_inside(model, entry, sample):
