@@ -122,16 +122,13 @@ def test_higher_orders_equal_plain_torch() -> None:
     assert_close(*hessians, rtol=1e-8, atol=1e-8)
 
 
-# ---------------------------------------------------------------- memory
-
-
 def test_vmap_with_a_shared_weight() -> None:
     """Sequences that vmap adds join those of the batch, and the gradient of the weight is one and not one per group."""
     x, weight, bias, h, c = arguments()
     x, h, c = (torch.stack([t, t.sin(), t.cos()]) for t in (x, h, c))
 
     def loss(weight: Tensor, f: Callable[..., tuple[Tensor, ...]] = lltm) -> Tensor:
-        outputs = torch.vmap(lambda x, h, c: f(x, weight, bias, h, c), in_dims=(0, 0, 0))(x, h, c)
+        outputs = torch.vmap(lambda x, h, c: f(x, weight, bias, h, c))(x, h, c)
         return scalar(outputs)
 
     gradient = torch.func.grad(loss)
@@ -149,6 +146,9 @@ def test_vmap_with_a_shared_weight() -> None:
     )
     one_by_one = [lltm(x[i], weight, bias, h[0], c[i]) for i in range(len(x))]
     assert_close(outputs, tuple(torch.stack(of_all, 1) for of_all in zip(*one_by_one, strict=True)))
+
+
+# ---------------------------------------------------------------- memory
 
 
 def test_what_is_saved() -> None:
