@@ -18,9 +18,10 @@
 #   <name>            the part that uses torch; it needs libc10, libtorch_cpu and <name>_kernels
 #   <name>_kernels    all kernels; it does not need torch, and exports the function <name>_kernels_v1
 #
-# The first one works only with the torch minor version that it is built with, the second one with all of them. With KERNELS
-# (or <NAME>_PREBUILT_KERNELS), the file of a <name>_kernels library that was built from the same sources, only <name> is
-# made.
+# The first one works only with the torch minor version that it is built with, the second one with all of them. So that
+# the kernels need not be compiled again for another torch, the option <NAME>_PREBUILT_KERNELS names a build folder of the
+# same sources whose <name>_kernels is used and installed. KERNELS is the file of an installed <name>_kernels, to which
+# INSTALL adds <name>.
 #
 # and the object libraries that they are linked from, so that tests can link some of them with other kernels:
 #
@@ -153,9 +154,6 @@ function(_cppcuda_add_kit)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
   set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
                               PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
-  # Most files here and in the operators' folders spend most of their compile time on these headers.
-  target_precompile_headers(cppcuda_kit PRIVATE "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/autograd.h"
-                            "${CPPCUDA_KIT_INCLUDE}/cppcuda/kit/define.h")
 endfunction()
 
 # Adds <name>_kernels. It uses variables of cppcuda_add_operators, and sets has_cuda, cuda_files and cpu_objects there.
@@ -217,20 +215,22 @@ function(cppcuda_add_operators name)
   set(generated "${CMAKE_CURRENT_BINARY_DIR}/${name}_generated")
   _cppcuda_add_kernel_headers(${name} "${sources}" "${generated}")
 
-  string(MAKE_C_IDENTIFIER "${name}_PREBUILT_KERNELS" option)
-  string(TOUPPER "${option}" option)
-  if(${option})
-    set(arg_KERNELS "${${option}}")
-  endif()
   set(cpu_objects "")
   set(cuda_files "")
-  if(arg_KERNELS)
-    cmake_path(ABSOLUTE_PATH arg_KERNELS NORMALIZE)
-    if(NOT EXISTS "${arg_KERNELS}")
-      message(FATAL_ERROR "cppcuda_add_operators(${name}): there is no ${arg_KERNELS}")
+  set(kernels "${arg_KERNELS}")
+  string(TOUPPER "${name}_PREBUILT_KERNELS" option)
+  set(prebuilt "${${option}}")
+  if(prebuilt)
+    cmake_path(ABSOLUTE_PATH prebuilt NORMALIZE)
+    set(kernels "${prebuilt}/lib${name}_kernels.so")
+  endif()
+  if(kernels)
+    cmake_path(ABSOLUTE_PATH kernels NORMALIZE)
+    if(NOT EXISTS "${kernels}")
+      message(FATAL_ERROR "cppcuda_add_operators(${name}): there is no ${kernels}")
     endif()
     add_library(${name}_kernels SHARED IMPORTED)
-    set_target_properties(${name}_kernels PROPERTIES IMPORTED_LOCATION "${arg_KERNELS}")
+    set_target_properties(${name}_kernels PROPERTIES IMPORTED_LOCATION "${kernels}")
   else()
     _cppcuda_add_kernels()
   endif()
@@ -243,7 +243,6 @@ function(cppcuda_add_operators name)
   target_compile_definitions(${name}_kernel_calls PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1 CPPCUDA_LIBRARY="${name}"
                                                           CPPCUDA_CUDA_OPTION="${CPPCUDA_CUDA_OPTION}")
   target_link_libraries(${name}_kernel_calls PUBLIC cppcuda_kit)
-  target_precompile_headers(${name}_kernel_calls REUSE_FROM cppcuda_kit)
   add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
   file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
   list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
@@ -259,11 +258,9 @@ function(cppcuda_add_operators name)
     endif()
   endforeach()
   target_link_libraries(${name}_ops PUBLIC cppcuda_kit)
-  target_precompile_headers(${name}_ops REUSE_FROM cppcuda_kit)
   _cppcuda_add_objects(${name}_namespace "${CPPCUDA_KIT_ROOT}/src/kit/namespace.cpp")
   target_compile_definitions(${name}_namespace PRIVATE CPPCUDA_NAMESPACE=${arg_NAMESPACE})
   target_link_libraries(${name}_namespace PRIVATE cppcuda_kit)
-  target_precompile_headers(${name}_namespace REUSE_FROM cppcuda_kit)
   add_library(${name} SHARED)
   target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls ${name}_namespace cppcuda_kit
                                         cppcuda_flags)
@@ -294,7 +291,11 @@ endfunction()
 
 # Installs what all torch versions have in common. It uses variables of cppcuda_add_operators.
 macro(_cppcuda_install_kernels)
-  install(TARGETS ${name}_kernels LIBRARY DESTINATION lib)
+  if(prebuilt)
+    install(PROGRAMS "${kernels}" DESTINATION lib)
+  else()
+    install(TARGETS ${name}_kernels LIBRARY DESTINATION lib)
+  endif()
   set(headers_argument "")
   if(arg_HEADERS)
     install(DIRECTORY "${headers}/" DESTINATION include FILES_MATCHING PATTERN "*.h")
@@ -309,11 +310,15 @@ macro(_cppcuda_install_kernels)
   write_basic_package_version_file("${generated}/${name}-config-version.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES "${generated}/${name}-config.cmake" "${generated}/${name}-config-version.cmake"
                 "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/CppcudaTorch.cmake" DESTINATION ${cmake_dir})
-  set(cuda "")
-  if(has_cuda)
-    set(cuda "${CPPCUDA_NVCC_VERSION}")
+  if(prebuilt)
+    configure_file("${prebuilt}/${name}_generated/_build.py" "${generated}/_build.py" COPYONLY)
+  else()
+    set(cuda "")
+    if(has_cuda)
+      set(cuda "${CPPCUDA_NVCC_VERSION}")
+    endif()
+    configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/build.py.in" "${generated}/_build.py" @ONLY)
   endif()
-  configure_file("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/build.py.in" "${generated}/_build.py" @ONLY)
   install(FILES "${generated}/_build.py" DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 endmacro()
 

@@ -207,8 +207,8 @@ setup_cuobjdump() {
   (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
 }
 
-# Returns whether the build in BUILD_DIR has CUDA kernels.
-has_cuda() { grep -qs '^CUDA: .* = "[0-9]' "$BUILD_DIR/cppcuda_generated/_build.py"; }
+# Returns whether CUDA kernels were built in BUILD_DIR.
+has_cuda() { [ -e "$BUILD_DIR/libcppcuda_kernels.so" ] && grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/cppcuda_generated/_build.py"; }
 
 # Installs GoogleTest, if possible; otherwise CMake downloads it.
 setup_gtest() {
@@ -253,15 +253,10 @@ build_library() {
 }
 
 # install_package [folder]: installs the library and the Python package into a site-packages folder, by default the
-# environment's, and sets PACKAGE to the package's folder, which is also a CMake prefix. A build that uses the kernels of
-# another one is installed together with that one, as in a wheel for several versions of torch.
+# environment's, and sets PACKAGE to the package's folder, which is also a CMake prefix.
 install_package() {
   PACKAGE=${1:-$(site_packages)}/cppcuda
   rm -rf "$PACKAGE"
-  local kernels folder
-  kernels=$(sed -n 's/^CPPCUDA_PREBUILT_KERNELS:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
-  for folder in ${kernels:+"$(dirname "$kernels")"} "$BUILD_DIR"; do
-    "$CMAKE" --install "$folder" --prefix "$PACKAGE" > /dev/null
-    "$CMAKE" --install "$folder" --prefix "$PACKAGE" --component python > /dev/null
-  done
+  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" > /dev/null
+  "$CMAKE" --install "$BUILD_DIR" --prefix "$PACKAGE" --component python > /dev/null
 }

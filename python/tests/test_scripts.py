@@ -88,6 +88,7 @@ def test_which_cuda_kernels(
     smi.chmod(0o755)
     build = tmp_path / "build/test"
     (build / "cppcuda_generated").mkdir(parents=True)
+    (build / "libcppcuda_kernels.so").touch()
     (build / "cppcuda_generated/_build.py").write_text(f'CUDA: str | None = "{built}" or None\n')
     code = f"choose_cuda {arguments}; echo ${{CPPCUDA_WITH_CUDA:-AUTO}}/${{TORCH_CUDA_ARCH_LIST:-}}"
     process = start(code, PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", **variables)

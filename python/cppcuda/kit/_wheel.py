@@ -131,7 +131,8 @@ def wheel(
         out: the folder for the wheel.
         torch: versions of torch: minor versions, of which the first release is downloaded, full versions, or
             ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one.
-        definitions: options of CMake for the kernels, such as ``"MY_OPS_WITH_CUDA=OFF"``.
+        definitions: options of CMake for the kernels: ``"MY_OPS_WITH_CUDA=OFF"``, or ``"MY_OPS_PREBUILT_KERNELS=FOLDER"``,
+            a build folder of the same sources whose kernels are used instead of compiling them.
         limits: the highest versions of the system's libraries that may be needed, such as ``"GLIBC_2.34"``.
 
     Raises:
@@ -147,11 +148,10 @@ def wheel(
             work = temp / release
             work.mkdir()
             torch_folder = _torch_folder(version, work)
+            print(f"torch {release}: build", flush=True)
             if unpacked:
-                print(f"torch {release}: build the library", flush=True)
                 _add_torch(unpacked, torch_folder, work)
             else:
-                print(f"torch {release}: build the kernels and the library", flush=True)
                 made = _build_all(project, torch_folder, definitions, work)
                 unpacked = made.rename(temp / made.name)
             shutil.rmtree(work)
