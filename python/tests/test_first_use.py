@@ -17,6 +17,8 @@ import torch
 from cppcuda import _load
 from forked import Forked
 
+pytestmark = pytest.mark.any_torch
+
 PACKAGE = _load.PACKAGE
 RELEASE = _load.torch_release()
 LIBRARY = PACKAGE / f"lib/torch-{RELEASE}/libcppcuda.so"

@@ -53,6 +53,7 @@ def cpp_program(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.any_torch  # cpp_tests/consumer and the smoke test compile programs for every torch
 def test_cpp(cpp_program: Path) -> None:
     (project,) = blocks("cmake")
     (cpp_program / "CMakeLists.txt").write_text(project)
@@ -61,6 +62,7 @@ def test_cpp(cpp_program: Path) -> None:
     assert run("build/app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"
 
 
+@pytest.mark.any_torch
 def test_cpp_without_cmake(cpp_program: Path) -> None:
     assert run(command("g++"), cpp_program) == ""  # the linker has no warnings
     assert run("./app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"

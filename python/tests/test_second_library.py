@@ -457,6 +457,7 @@ def test_distributed() -> None:
     assert {second.swish.default, second.row_sum.default, second._gated_backward.x} <= set(registered)
 
 
+@pytest.mark.any_torch
 def test_environment_variables_begin_with_the_name_of_the_library() -> None:
     code = f"import torch; torch.ops.load_library({LIBRARY!r}); torch.ops.second.swish(torch.zeros(1 << 24), 2.0)"
 

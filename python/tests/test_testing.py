@@ -130,6 +130,7 @@ def suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.any_torch
 def test_suite(tmp_path: Path) -> None:
     (tmp_path / "my_samples.py").write_text(SAMPLES)
     matrix = tmp_path / "matrix.md"
@@ -139,6 +140,7 @@ def test_suite(tmp_path: Path) -> None:
     assert "| float64 | yes |" in matrix.read_text() and "| AOTInductor |  |" in matrix.read_text()
 
 
+@pytest.mark.any_torch
 def test_suite_of_a_module_without_operators(tmp_path: Path) -> None:
     (tmp_path / "empty_samples.py").write_text("")
     done = suite(tmp_path, "--operators", "empty_samples")

@@ -60,7 +60,8 @@ void define_schema(torch::Library& library, const char* schema, const std::vecto
 // it.
 template <class TheOp>
 void define_sharding(torch::Library& library, const std::string& rule) {
-  const std::string name = TheOp::base_name();
+  constexpr std::string_view base_name = TheOp::base_name();
+  const std::string name(base_name);
   std::string schema = "_sharding_rule." + name + "() -> str";
   std::replace(schema.begin() + sizeof("_sharding_rule"), schema.end(), '.', '_');  // of an overload's name
   library.def(schema.c_str(), [text = name + " " + rule] { return text; });

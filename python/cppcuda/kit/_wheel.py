@@ -131,8 +131,8 @@ def wheel(
         out: the folder for the wheel.
         torch: versions of torch: minor versions, of which the first release is downloaded, full versions, or
             ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one.
-        definitions: options of CMake for the kernels: ``"MY_OPS_WITH_CUDA=OFF"``, or ``"MY_OPS_PREBUILT_KERNELS=FOLDER"``,
-            a build folder of the same sources whose kernels are used instead of compiling them.
+        definitions: options of CMake for the kernels: ``"MY_OPS_WITH_CUDA=OFF"``, or
+            ``"MY_OPS_PREBUILT_KERNELS=FOLDER"`` with a build folder of the same sources, whose kernels are used.
         limits: the highest versions of the system's libraries that may be needed, such as ``"GLIBC_2.34"``.
 
     Raises:

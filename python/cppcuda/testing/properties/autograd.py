@@ -546,6 +546,8 @@ def forward_mode_against_reference(entry: OpEntry, name: str) -> None:
     """Also with tangents for only some of the inputs. A tangent has the dtype of its output."""
     sample = entry.sample(name)
     for wanted in itertools.product((False, True), repeat=len(sample.tensors)):
+        if 2 < sum(wanted) < len(wanted) - 2:  # 12 inputs have 4096 choices
+            continue
         results = []
         for f in (entry.op, entry.reference):
             with fwad.dual_level():
