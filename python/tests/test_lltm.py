@@ -10,7 +10,7 @@ import pytest
 import torch
 from cppcuda.functional import lltm, lltm_cell
 from cppcuda.nn import LLTM
-from cppcuda.testing.compare import allocated_bytes, assert_close, calls, scalar
+from cppcuda.testing.compare import allocated_bytes, assert_close, dims_of_calls, scalar
 from samples.lltm import lltm_reference
 from torch import Tensor, nn
 from torch.export import Dim, export
@@ -132,14 +132,9 @@ def test_vmap_with_a_shared_weight() -> None:
         return scalar(outputs)
 
     gradient = torch.func.grad(loss)
-    dims = [
-        (op._opname, tuple(a.dim() for a in args if isinstance(a, Tensor)))
-        for op, args in calls(lambda: gradient(weight))
-        if op.namespace == "cppcuda"
-    ]
-    assert [name for name, _ in dims] == ["_lltm", "_lltm_backward"]
-    assert dims[0][1] == (3, 2, 1, 2, 2)
-    assert all(d <= 3 for d in dims[1][1])
+    forward, backward = dims_of_calls("cppcuda", lambda: gradient(weight))
+    assert forward == ("_lltm", (3, 2, 1, 2, 2))
+    assert backward[0] == "_lltm_backward" and all(d <= 3 for d in backward[1])
     assert_close(gradient(weight), torch.func.grad(partial(loss, f=lltm_reference))(weight))
     outputs = torch.vmap(lambda x, c: lltm(x, weight, bias, h[0], c), in_dims=(2, 1), out_dims=1)(
         x.movedim(0, 2), c.movedim(0, 1)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from cppcuda.functional import lltm_cell
 from cppcuda.nn import LLTMCell
-from cppcuda.testing.compare import allocated_bytes, assert_close, calls, scalar
+from cppcuda.testing.compare import allocated_bytes, assert_close, dims_of_calls, scalar
 from samples.lltm_cell import lltm_cell_reference
 from torch import Tensor, nn
 from torch.export import Dim, export
@@ -288,11 +288,7 @@ def test_vmap_with_a_shared_weight() -> None:
         return sum((o.square().sum() for o in outputs), torch.zeros(()))
 
     gradient = torch.func.grad(loss, argnums=1)
-    dims = [
-        (op._opname, tuple(a.dim() for a in args if isinstance(a, Tensor)))
-        for op, args in calls(lambda: gradient(lltm_cell, weight))
-        if op.namespace == "cppcuda"
-    ]
+    dims = dims_of_calls("cppcuda", lambda: gradient(lltm_cell, weight))
     assert dims == [("_lltm_cell", (2, 2, 1, 2, 2)), ("_lltm_cell_backward", (2,) * 6)]
     assert_close(gradient(lltm_cell, weight), gradient(lltm_cell_reference, weight))
     jacobian = torch.func.jacrev(lambda w: torch.vmap(lambda x, h, c: lltm_cell(x, w, bias, h, c)[0])(x, h, c))(weight)

@@ -159,6 +159,15 @@ def calls(f: Callable[[], Any]) -> list[tuple[Any, tuple[Any, ...]]]:
     return mode.calls
 
 
+def dims_of_calls(namespace: str, f: Callable[[], Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """The operators of a namespace that f calls, below transforms and autograd, with the dims of their tensors."""
+    return [
+        (op._opname, tuple(a.dim() for a in args if isinstance(a, Tensor)))
+        for op, args in calls(f)
+        if op.namespace == namespace
+    ]
+
+
 class _Calls(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
