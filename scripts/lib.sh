@@ -22,6 +22,9 @@ fail() {
   exit 1
 }
 
+# wait_for PROCESS FILE MESSAGE: waits for a process in the background that writes to a file. If it failed, shows the file.
+wait_for() { wait "$1" || { cat "$2" && fail "$3"; }; }
+
 # Prefix of long-running commands: ends them when the script ends or is interrupted; bash would leave them running.
 WITH_SCRIPT=(setpriv --pdeathsig TERM)
 
