@@ -23,7 +23,7 @@ struct Points {
   template <class P>
   Points(const Strided<P>& points) : wide(points) {}
 
-  __device__ bool given() const { return narrow.data || wide.data; }
+  CPPCUDA_HOST_DEVICE bool given() const { return narrow.data || wide.data; }
 
   template <class A, int Axes>
   __device__ void read(int64_t batch, int64_t n, A (&to)[Axes][1]) const {
