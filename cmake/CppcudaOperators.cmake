@@ -186,6 +186,12 @@ macro(_cppcuda_add_kernels)
   if(has_cuda)
     target_link_libraries(${name}_kernels PRIVATE ${name}_cuda_kernels "${CPPCUDA_CUDART_STATIC}" Threads::Threads
                                                   ${CMAKE_DL_LIBS} rt)
+    add_custom_command(
+      TARGET ${name}_kernels
+      POST_BUILD
+      COMMAND "${CMAKE_COMMAND}" "-DNM=${CMAKE_NM}" "-DOBJDUMP=${CMAKE_OBJDUMP}" -P
+              "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/CheckHostCalls.cmake" $<TARGET_OBJECTS:${name}_cuda_kernels>
+      COMMAND_EXPAND_LISTS VERBATIM)
   endif()
 endmacro()
 

@@ -28,6 +28,8 @@ case $1 in
     [ -z "$needed" ] || fail "$library needs $needed"
     exported=$(nm -DC --defined-only "$library" | cut -d' ' -f2- | grep -vE '^[VWu] (.* )?(std|__gnu_cxx)::' || true)
     [ "$exported" = "T cppcuda_kernels_v1" ] || fail "$library exports" "$exported"
+    # nvcc compiles a call of a __device__ function to exit(1), without a message, if the caller is a host template.
+    if nm -D --undefined-only "$library" | grep -E ' exit(@|$)'; then fail "host code of $library calls a __device__ function"; fi
     # Symbols of torch's: its 16-bit types may only be among the arguments.
     torch=$(nm -C "$library" | cut -c18- | grep -E '^. ([a-z ]*[ &*])?(at|c10|torch)::' | grep -vE '^[rdbtRVWu] (typeinfo|vtable)' || true)
     [ -z "$torch" ] || fail "$library has symbols of torch:" "$torch"
