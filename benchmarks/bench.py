@@ -17,7 +17,8 @@ On a GPU there are two others: gpu is the time that the GPU takes, host the time
 
 The contestant "stream" moves the operator's bytes and computes nothing (stream.cpp, on a GPU gpu_timing.py). On the CPU
 it takes part if the working set is at least twice as large as the last-level cache. Its ratio is the fraction of the
-roofline. "products" are lltm_cell's matrix products.
+roofline. "products" are lltm_cell's matrix products. Where points choose rows of a table, "rows" takes the place of
+"stream": it moves the same rows and computes no weights (gather.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ import torch._inductor.config as inductor_config
 from cases import Case, Contestant, Tensors, cases, gpu_cases
 from machine import caches, machine
 from stream import PREFETCH_DISTANCES, Stream
-from targets import HOST_TIME, LSTM, OWN_LSTM, PRODUCTS, STREAM, evaluate, targeted_peers
+from targets import BOUNDS, HOST_TIME, LSTM, OWN_LSTM, PRODUCTS, ROWS, STREAM, evaluate, targeted_peers
 from timing import Samples, kept, measure, ratio, summary
 
 # The environment variables of each regime's process. Other regimes share the process of "default".
@@ -85,7 +86,7 @@ def call_of(
 ) -> tuple[Callable[[], Any], Tensors]:
     """The call to time, and the gradients of its outputs: `grads` if given, else new ones."""
     inputs = contestant.prepare(*inputs)
-    if mode == "forward":
+    if mode == "forward" or not contestant.has_gradients:
         return partial(contestant.call, *inputs), ()
     leaves = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
     variables = tuple(t for t in leaves if t.requires_grad)
@@ -109,11 +110,12 @@ def measured(
     if options.device == "cuda" and case.regime != HOST_TIME:
         import gpu_timing  # it needs Triton
 
-        if case.bytes:
+        has_stream = case.bytes and ROWS not in calls
+        if has_stream:
             stream = gpu_timing.stream_of(*case.bytes, len(calls["cppcuda"]), device)
             calls = calls | {STREAM: stream.calls}
         samples = gpu_timing.measure(calls, device=device, rounds=options.rounds)
-        if case.bytes:
+        if has_stream:
             samples[STREAM] = samples[STREAM].scaled(sum(case.bytes) / stream.bytes)
         if "products" in samples:
             parts = zip(samples["products"].seconds, samples.pop(STREAM).seconds, strict=True)
@@ -192,7 +194,7 @@ def record(
     row["targeted"] = bool(targeted_peers(case.key, device))
     for name, values in samples.items():
         row["contestants"][name] = summary(values)
-        if name != "cppcuda" and (name in (STREAM, PRODUCTS, LSTM, OWN_LSTM) or contestants[name].comparable):
+        if name != "cppcuda" and (name in (*BOUNDS, LSTM, OWN_LSTM) or contestants[name].comparable):
             median, quartiles = ratio(values, samples["cppcuda"])
             row["contestants"][name] |= {"ratio": median, "ratio_quartiles": quartiles}
     return row
@@ -216,10 +218,10 @@ def lines(row: dict[str, Any], width: int) -> Iterator[str]:
         text = f"{title:{width}}  {name:16}{shortest:>9}{median:>9}  {low + ' to ' + high:<20}"
         if "ratio" in c:
             low, high = (f"{q:.2f}" for q in c["ratio_quartiles"])
-            text += f"{c['ratio']:.2f} ({low} to {high})" + ", of the roofline" * (name == STREAM)
+            text += f"{c['ratio']:.2f} ({low} to {high})" + ", of the roofline" * (name in BOUNDS)
         if c["kept_though_preempted"]:
             text += f"  {c['kept_though_preempted']} of {c['kept']} samples preempted"
-        if name in ("cppcuda", STREAM) and STREAM in row["contestants"]:
+        if name in ("cppcuda", STREAM, ROWS) and row["bytes"] and not BOUNDS.isdisjoint(row["contestants"]):
             text += f"  {sum(row['bytes']) / c['median'] / 1e9:.0f} GB/s"
         yield text.rstrip()
         title = ""
@@ -229,7 +231,7 @@ def lines(row: dict[str, Any], width: int) -> Iterator[str]:
 
 def target_lines(targets: list[dict[str, Any]]) -> Iterator[str]:
     for t in targets:
-        against = "the roofline" if t["against"] == STREAM else t["against"]
+        against = "the roofline" if t["against"] in (STREAM, ROWS) else t["against"]
         start = f"{t['target']:54}{against:18}>= {t['at_least']:<6.3g}"
         if not t["cases"]:
             yield f"{start}{'':7}  not measured"
@@ -259,7 +261,12 @@ def selected(options: argparse.Namespace) -> list[Case]:
     if options.quick:
         chosen = [c for c in chosen if targeted_peers(c.key, options.device)]
     skipped = json.loads(options.skip.read_text()) if options.skip else ()
-    return [c for c in chosen if re.search(options.case, c.name) and c.name not in skipped]
+    chosen = [c for c in chosen if re.search(options.case, c.name) and c.name not in skipped]
+    if options.own:
+        chosen = [dataclasses.replace(c, contestants={"cppcuda": c.contestants["cppcuda"]}) for c in chosen]
+    if options.again:
+        chosen += [dataclasses.replace(c, size=f"{c.size}, again") for c in chosen[:1]]
+    return chosen
 
 
 def cases_of(regime: str, options: argparse.Namespace) -> list[Case]:
@@ -366,7 +373,10 @@ def main() -> None:
     parser.add_argument("--budget", type=float, help="seconds after which a case starts no further round")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, help="start no case that is likely to exceed this time")
-    parser.add_argument("--part", choices=("all", "flagship", "others"), default="all", help="of the cases for a GPU")
+    parts = ("all", "flagship", "others", "compiled")
+    parser.add_argument("--part", choices=parts, default="all", help="of the cases for a GPU")
+    parser.add_argument("--own", action="store_true", help="measure cppcuda's calls only")
+    parser.add_argument("--again", action="store_true", help="measure the first case twice, which shows the noise")
     parser.add_argument("--skip", type=Path, metavar="FILE", help="a JSON list of names of cases to leave out")
     parser.add_argument("--tiny", action="store_true", help="check the GPU's cases on the CPU with tiny inputs")
     parser.add_argument("--no-compile", action="store_true", help="do not measure torch.compile")
@@ -405,8 +415,7 @@ def main() -> None:
 
     title = describe(result["machine"], options.device)
     print(f"\n{title}")
-    where = "an H200" if options.device == "cuda" else "two cores"
-    print(f"\nTargets (for {where}); if a target has several cases, the worst one is shown:")
+    print("\nTargets; if a target has several cases, the worst one is shown:")
     print(*target_lines(result["targets"]), sep="\n")
     write(result, options)
     if not options.json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import cppcuda
 import peers
 import torch
 import torch.nn.functional as F
-from targets import GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, SIZES
+from targets import GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -28,6 +28,7 @@ class Contestant:
     prepare: Callable[..., Tensors] = unchanged  # converts the inputs to the form that it takes; not timed
     restore: Callable[..., Tensors] = unchanged  # converts gradients of these back to gradients of the inputs
     comparable: bool = True  # False if it computes something else and is measured only for scale
+    has_gradients: bool = True  # False if it is called as it is for backward as well
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Case:
     inputs: Callable[[torch.device], Tensors]
     contestants: dict[str, Contestant]  # "cppcuda" and its peers
     plain: Contestant | None = None  # what torch.compile compiles
-    bytes: tuple[int, int] | None = None  # minimal numbers of bytes read and written, if memory is the bound
+    # Minimal numbers of bytes read and written, if memory is the bound. The rows of a table count as often as points
+    # have corners there.
+    bytes: tuple[int, int] | None = None
     dtype: str = "float32"
     layout: str = "contiguous"
     regime: str = "default"
@@ -152,6 +155,33 @@ def eikonal(features: int, rows: int = 65536) -> Case:
     return Case("trilinear_eikonal", "both", size, rows * features, plain.inputs, peers_of_it, regime="reused")
 
 
+def _bytes_of_rows(mode: str, count: int, features: int, itemsize: int, other: int, levels: int = 1) -> tuple[int, int]:
+    """The bytes that the rows of 8 corners, `count` rows of features and `other` bytes for each point have. Backward has
+    the gradients of the table and of the points."""
+    rows, values, other = (count * n for n in (8 * levels * features * itemsize, levels * features * itemsize, other))
+    return (rows + other, values) if mode == "forward" else (rows + values + other, rows + 12 * count)
+
+
+def _rows_peer(
+    mode: str, levels: Sequence[Sequence[float]], features: int, prepare: Callable[..., Tensors], params_only: bool = False
+) -> Contestant:
+    """Moves the rows that the operator moves, without its arithmetic. prepare: table [V, F], points, and corners."""
+
+    def inputs(*tensors: Tensor) -> Tensors:
+        table, points, *corners = prepare(*tensors)
+        values = noise(len(points), len(levels), features, dtype=table.dtype, device=table.device)
+        return table, torch.zeros_like(table, dtype=torch.float32), points, values, torch.empty_like(values), *corners
+
+    def call(table: Tensor, sums: Tensor, points: Tensor, grad: Tensor, out: Tensor, *corners: Tensor) -> Tensor:
+        import gather  # it needs Triton
+
+        if mode == "forward" or not params_only:
+            out = gather.rows(table, points, out, levels, *corners)
+        return out if mode == "forward" else gather.rows(sums, points, grad, levels, *corners, add=True)
+
+    return Contestant(call, inputs, comparable=False, has_gradients=False)
+
+
 def grid_sample3d(mode: str, features: int, side: int, points: int = 65536, regime: str = "reused") -> Case:
     """Points in random order, in a volume whose features are contiguous."""
 
@@ -164,8 +194,13 @@ def grid_sample3d(mode: str, features: int, side: int, points: int = 65536, regi
         "F.grid_sample": Contestant(peers.grid_sample3d, peers.features_first),
         "channels_last_3d": plain,  # F.grid_sample of a volume of this memory format
     }
+    moved = None
+    if regime == GPU_TIME:
+        levels = ((side - 1.5, side, 0, 0),)
+        contestants[ROWS] = _rows_peer(mode, levels, features, lambda x, p: (x.flatten(0, 2), (p + 1) / 2))
+        moved = _bytes_of_rows(mode, points, features, 4, 12)
     size = f"{points}x{features} of {side}^3"
-    return Case("grid_sample3d", mode, size, points * features, inputs, contestants, plain, regime=regime)
+    return Case("grid_sample3d", mode, size, points * features, inputs, contestants, plain, moved, regime=regime)
 
 
 def grid_corners(side: int, rows: int, device: torch.device) -> Tensor:
@@ -190,8 +225,12 @@ def trilinear_indexed(mode: str, features: int, side: int, rows: int = 65536, **
         "eager": plain,
         "F.embedding_bag": Contestant(peers.embedding_bag),
     }
+    moved = None
+    if where.get("regime") == GPU_TIME:
+        contestants[ROWS] = _rows_peer(mode, ((0, 0, 0, 0),), features, lambda table, c, p: (table, p, c))
+        moved = _bytes_of_rows(mode, rows, features, getattr(torch, where.get("dtype", "float32")).itemsize, 12 + 64)
     size = f"{rows}x{features} of {side}^3"
-    return Case("trilinear_indexed", mode, size, rows * features, inputs, contestants, plain, **where)
+    return Case("trilinear_indexed", mode, size, rows * features, inputs, contestants, plain, moved, **where)
 
 
 def indexed_eikonal(side: int, rows: int = 65536) -> Case:
@@ -230,13 +269,22 @@ HASH_GRID: dict[str, Any] = {
 }
 
 
-def hash_grid(mode: str, points: int, params_only: bool = False, regime: str = "reused") -> Case:
+def hash_grid(
+    mode: str,
+    points: int,
+    params_only: bool = False,
+    regime: str = "reused",
+    dtype: str = "float32",
+    n_levels: int = HASH_GRID["n_levels"],
+) -> Case:
     """params_only: points have no gradient."""
-    grid = {name: value for name, value in HASH_GRID.items() if name != "n_features_per_level"}
+    arguments = HASH_GRID | {"n_levels": n_levels}
+    grid = {name: value for name, value in arguments.items() if name != "n_features_per_level"}
     plain = peers.HashGrid(**grid)
 
     def inputs(device: torch.device) -> Tensors:
-        params = noise(torch.ops.cppcuda._hash_grid_parameters(3, *HASH_GRID.values()), device=device)
+        count = torch.ops.cppcuda._hash_grid_parameters(3, *arguments.values())
+        params = noise(count, dtype=getattr(torch, dtype), device=device)
         p = torch.rand(points, 3, device=device)
         # Tensors of integers get no gradient.
         return params, p.view(torch.int32) if params_only else p
@@ -249,8 +297,19 @@ def hash_grid(mode: str, points: int, params_only: bool = False, regime: str = "
         "eager": contestant(plain),
         "index_select": contestant(plain.by_index_select),
     }
-    size = f"{points}x32{', params only' * params_only}"
-    return Case("hash_grid", mode, size, points * 32, inputs, contestants, contestants["eager"], regime=regime)
+    features = 2 * n_levels
+    size, compiled, moved = f"{points}x{features}{', params only' * params_only}", contestants["eager"], None
+    if regime == GPU_TIME:
+        del contestants["eager"]  # its backward takes seconds
+        levels = [(v.scale, v.resolution, v.first_row, v.is_hashed * v.rows) for v in plain.levels]
+        contestants[ROWS] = _rows_peer(
+            mode, levels, 2, lambda t, p: (t.view(-1, 2), p.view(torch.float32)), params_only
+        )
+        moved = _bytes_of_rows(mode, points, 2, getattr(torch, dtype).itemsize, 12, len(levels))
+        if params_only:
+            moved = moved[0] - moved[1] + 12 * points, moved[1] - 12 * points  # no row is read
+    where = {"regime": regime, "dtype": dtype}
+    return Case("hash_grid", mode, size, points * features, inputs, contestants, compiled, moved, **where)
 
 
 def upsample(
@@ -430,10 +489,11 @@ class GpuSizes(NamedTuple):
     unaligned: tuple[int, int, int, int]
     points: int
     side: int
+    levels: int
 
 
-_SIZES = GpuSizes(2**24, 2**26, 4096, 512, (8, 64, 256, 256), (8, 64, 128, 128), (8, 64, 255, 255), 2**20, 128)
-_TINY = GpuSizes(2**11, 2**12, 8, 8, (1, 8, 4, 4), (1, 8, 2, 2), (1, 8, 3, 3), 64, 4)
+_SIZES = GpuSizes(2**24, 2**26, 4096, 512, (8, 64, 256, 256), (8, 64, 128, 128), (8, 64, 255, 255), 2**20, 128, 16)
+_TINY = GpuSizes(2**11, 2**12, 8, 8, (1, 8, 4, 4), (1, 8, 2, 2), (1, 8, 3, 3), 64, 4, 2)
 _GPU: dict[str, Any] = {"regime": GPU_TIME}
 _MODES = ("forward", "backward")
 
@@ -443,25 +503,40 @@ def _trilinear_on_gpu(mode: str, features: int, sizes: GpuSizes, dtype: str = "f
 
 
 def flagship_cases(tiny: bool = False) -> Iterator[Case]:
-    """The most important cases for a GPU. tiny: for checks without a GPU."""
+    """The most important cases for a GPU, those first of which least is known. tiny: for checks without a GPU."""
     sizes = _TINY if tiny else _SIZES
+    for dtype in ("float32", "float16"):
+        where = {"dtype": dtype, "n_levels": sizes.levels, **_GPU}
+        yield hash_grid("forward", sizes.points, **where)
+        yield hash_grid("backward", sizes.points, params_only=True, **where)
+        yield hash_grid("backward", sizes.points, **where)
+    yield sequence("both", 4 if tiny else 128, 16, 32, 128, **_GPU)
+    for features, mode in product((32, 2), _MODES):
+        yield grid_sample3d(mode, features, sizes.side, sizes.points, **_GPU)
+    for mode in _MODES:
+        yield trilinear_indexed(mode, 32, sizes.side, sizes.points, **_GPU)
+    for features, mode in product((256, 32, 8, 3, 1), _MODES):
+        yield _trilinear_on_gpu(mode, features, sizes)
+    for mode in _MODES:
+        yield _trilinear_on_gpu(mode, 256, sizes, "bfloat16")
+    for layout, mode in product(("contiguous", "channels_last"), _MODES):
+        yield upsample(mode, layout, sizes.small, **_GPU)
     for mode in _MODES:
         yield activation("quick_gelu", mode, sizes.elements, **_GPU)
-        for features in (256, 32, 8, 3, 1):
-            yield _trilinear_on_gpu(mode, features, sizes)
-        for layout in ("contiguous", "channels_last"):
-            yield _without_compile(upsample(mode, layout, sizes.small, **_GPU))
     for regime in (GPU_TIME, HOST_TIME):
-        yield _without_compile(lltm("both", 16, 32, 128, regime=regime))
-    yield _without_compile(sequence("both", 4 if tiny else 128, 16, 32, 128, **_GPU))
+        yield lltm("both", 16, 32, 128, regime=regime)
+
+
+def compiled_cases(tiny: bool = False) -> Iterator[Case]:
+    """Flagship cases beside torch.compile, and beside nothing else."""
+    for case in flagship_cases(tiny):
+        if case.op in ("hash_grid", "quick_gelu", "trilinear") and case.regime == GPU_TIME and case.plain:
+            yield dataclasses.replace(case, contestants={"cppcuda": case.contestants["cppcuda"]})
 
 
 def other_gpu_cases(tiny: bool = False) -> Iterator[Case]:
-    """The other cases for a GPU, all of them without torch.compile."""
-    return map(_without_compile, _other_gpu_cases(_TINY if tiny else _SIZES))
-
-
-def _other_gpu_cases(sizes: GpuSizes) -> Iterator[Case]:
+    """The other cases for a GPU."""
+    sizes = _TINY if tiny else _SIZES
     for mode in _MODES:
         yield lltm(mode, sizes.batch, sizes.state, sizes.state, **_GPU)
         for layout in ("contiguous", "channels_last"):
@@ -469,7 +544,7 @@ def _other_gpu_cases(sizes: GpuSizes) -> Iterator[Case]:
         for dtype in ("bfloat16", "float16"):
             yield activation("quick_gelu", mode, sizes.elements, dtype=dtype, **_GPU)
             yield upsample(mode, shape=sizes.images, dtype=dtype, **_GPU)
-            yield _trilinear_on_gpu(mode, 256, sizes, dtype)
+        yield _trilinear_on_gpu(mode, 256, sizes, "float16")
     for mode in _MODES:
         for dtype in ("float32", "bfloat16", "float16"):
             yield activation("sigmoid", mode, sizes.elements, dtype=dtype, **_GPU)
@@ -484,16 +559,11 @@ def _other_gpu_cases(sizes: GpuSizes) -> Iterator[Case]:
             yield upsample(mode, shape=sizes.small, factor=4, dtype=dtype, **_GPU)
             yield upsample(mode, shape=sizes.unaligned, dtype=dtype, **_GPU)
         yield trilinear_indexed(mode, 2, sizes.side, sizes.points, **_GPU)
-        for features in (2, 32):
-            yield grid_sample3d(mode, features, sizes.side, sizes.points, **_GPU)
-        yield hash_grid(mode, sizes.points, **_GPU)
-
-
-def _without_compile(case: Case) -> Case:
-    return dataclasses.replace(case, plain=None)
 
 
 def gpu_cases(tiny: bool = False, part: str = "all") -> list[Case]:
-    """The cases of a part, "flagship" or "others", or "all"."""
-    flagship, others = list(flagship_cases(tiny)), list(other_gpu_cases(tiny))
+    """The cases of a part: "flagship", "others", "compiled", or "all", the first two."""
+    if part == "compiled":
+        return list(compiled_cases(tiny))
+    flagship, others = ([dataclasses.replace(c, plain=None) for c in f(tiny)] for f in (flagship_cases, other_gpu_cases))
     return {"all": flagship + others, "flagship": flagship, "others": others}[part]

@@ -142,15 +142,18 @@ class HashGrid:
     """hash_grid in 3 dims with 2 features per level: all levels at once, corner by corner."""
 
     def __init__(self, n_levels: int, log2_hashmap_size: int, base_resolution: int, per_level_scale: float) -> None:
-        levels = _hash_grid.levels_of(3, n_levels, log2_hashmap_size, base_resolution, per_level_scale)
+        self.levels = levels = _hash_grid.levels_of(
+            3, n_levels, log2_hashmap_size, base_resolution, per_level_scale
+        )
         self.scale = torch.tensor([[level.scale] for level in levels], dtype=torch.float64)
-        self.resolution = torch.tensor([level.resolution for level in levels])
-        self.first_row = torch.tensor([level.first_row for level in levels])
-        self.rows = torch.tensor([level.rows for level in levels])
-        self.is_hashed = torch.tensor([level.is_hashed for level in levels])
+        columns = [torch.tensor(c) for c in zip(*(level[1:] for level in levels), strict=True)]
+        self.resolution, self.first_row, self.rows, self.is_hashed = columns
 
     def corners(self, points: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows and weights, [N, L] each."""
+        if self.scale.device != points.device:
+            for name in ("scale", "resolution", "first_row", "rows", "is_hashed"):
+                setattr(self, name, getattr(self, name).to(points.device))
         # In float64, because a position that is rounded twice may be in another cell, with another gradient.
         position = (points.double().unsqueeze(1) * self.scale + 0.5).float()
         floor = position.floor()
@@ -166,7 +169,7 @@ class HashGrid:
         out = torch.zeros(())
         for row, weight in self.corners(points):
             out = out + weight.unsqueeze(-1) * table[row]
-        return out.flatten(1)
+        return out.flatten(1).to(params.dtype)
 
     def by_index_select(self, params: Tensor, points: Tensor) -> Tensor:
         """The same with another function that reads rows; its gradient is faster."""
@@ -174,7 +177,7 @@ class HashGrid:
         out = torch.zeros(())
         for row, weight in self.corners(points):
             out = out + weight.unsqueeze(-1) * table.index_select(0, row.flatten()).view(*row.shape, 2)
-        return out.flatten(1)
+        return out.flatten(1).to(params.dtype)
 
 
 def features_first(input: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The targets as data, for two cores of a CPU and for an H200. If a target has several cases, the worst one counts."""
+"""The targets as data, for two cores of a CPU and for an H100 or H200. If a target has several cases, the worst one counts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STREAM = "stream"
+# Moves the rows of a table that points choose, and computes nothing (gather.py).
+ROWS = "rows"
 # These compute something else, at the same sizes, and are compared with by time only.
 LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 # The numbers of elements of the elementwise cases.
@@ -103,6 +105,8 @@ def _targets() -> Iterator[Target]:
 
 # The time of lltm_cell's matrix products plus that of a stream kernel that moves the bytes of its pointwise part.
 PRODUCTS = "products + stream"
+# The contestants that measure a bound.
+BOUNDS = frozenset((STREAM, ROWS, PRODUCTS))
 # Regimes of a GPU: the time that the GPU takes, and the time of a caller, whose launches may take longer than that.
 GPU_TIME, HOST_TIME = "gpu", "host"
 
@@ -135,6 +139,15 @@ def _gpu_targets() -> Iterator[Target]:
         yield target(f"upsample_bilinear2d {mode}", "F.interpolate", builtin, **where)
         where["dtype"] = any_dtype[1:]
         yield target(f"upsample_bilinear2d {mode}, 16 bits", "F.interpolate", in_16_bits, **where)
+    for op, size in (("grid_sample3d", "32 of 128^3"), ("trilinear_indexed", "32 of 128^3")):
+        for mode in ("forward", "backward"):
+            yield target(f"{op} {mode}, F = 32", ROWS, 0.85, op=op, mode=mode, size=f"{2**20}x{size}")
+    two_dtypes = ("float32", "float16")
+    for mode, bound in (("forward", 0.85), ("backward", 0.9)):
+        size = f"{2**20}x32{', params only' * (mode == 'backward')}"
+        yield target(f"hash_grid {mode}", ROWS, bound, op="hash_grid", mode=mode, size=size, dtype=two_dtypes)
+    for mode, bound in (("forward", 3), ("backward", 3)):
+        yield target(f"grid_sample3d {mode}", "F.grid_sample", bound, op="grid_sample3d", mode=mode)
     for mode in ("forward", "backward"):
         # At most 1.08 of the peer's time.
         yield target(f"lltm_cell {mode}, large", PRODUCTS, 1 / 1.08, op="lltm_cell", mode=mode)

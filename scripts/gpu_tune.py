@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tries other values of the constants in CUDA launch rules, and prints the default beside the best.
+"""Tries other values of the constants in CUDA launch rules, and prints the default and the best.
 
     scripts/gpu_tune.py [--seconds S] [--json FILE] [--tiny]
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import gpu_timing
 import torch
 from bench import TOLERANCE, as_tuple, call_of, compare
-from cases import Case, flagship_cases
+from cases import Case, gpu_cases
 from targets import GPU_TIME
 from timing import ratio, summary
 
@@ -50,7 +50,7 @@ TUNABLES = (
     Tunable("lltm_small_blocks", "lltm", (16, 32, 128)),
     Tunable("lltm_steps_rows", "lltm .*x16/", (1, 2, 8)),
     Tunable("lltm_steps_overhead", "lltm .*x16/", (0, 2, 4)),
-    Tunable("blocks", "", (528, 1056, 2112, 8448)),
+    Tunable("blocks", "quick_gelu forward|trilinear forward .*x256 float32|hash_grid forward", (528, 1056, 2112, 8448)),
 )
 
 
@@ -90,7 +90,7 @@ def tried(tunable: Tunable, case: Case, device: torch.device) -> dict[str, Any]:
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     began, longest = time.perf_counter(), 0.0
-    cases = [case for case in flagship_cases(options.tiny) if case.regime == GPU_TIME]
+    cases = [case for case in gpu_cases(options.tiny, "flagship") if case.regime == GPU_TIME]
     for tunable in TUNABLES:
         matching = [case for case in cases if re.search(tunable.cases, case.name)]
         for case in matching[: 1 if options.tiny else None]:

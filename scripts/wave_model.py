@@ -81,14 +81,17 @@ def call_of(case: Any) -> str:
     words = ["forward" if case.mode == "forward" else "backward", f"cppcuda::{case.op}"]
     for t in inputs:
         sizes, strides = ("x".join(map(str, numbers)) for numbers in (t.shape, t.stride()))
-        words.append(f"{str(t.dtype).removeprefix('torch.')}:{sizes}:{strides}")
+        # The points of a hash grid are integers where they have no gradient; the launches are the same.
+        dtype = torch.float32 if t.dtype == torch.int32 else t.dtype
+        words.append(f"{str(dtype).removeprefix('torch.')}:{sizes}:{strides}")
     if case.op == "upsample_bilinear2d":
         out = case.contestants["cppcuda"].call(*inputs)
         words.append(f"[{out.shape[2]},{out.shape[3]}]")
     if case.op == "hash_grid":
         from cases import HASH_GRID
 
-        words += map(str, HASH_GRID.values())
+        n_levels = case.elements // len(inputs[1]) // HASH_GRID["n_features_per_level"]
+        words += map(str, (HASH_GRID | {"n_levels": n_levels}).values())
     return " ".join(words)
 
 
@@ -134,11 +137,11 @@ class Program:
 def launches_of_cases(gpu: Gpu, program: Path) -> Iterator[tuple[Any, bool, Launch]]:
     """A case, whether it is a flagship case that is bound by memory, and a launch of it."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    from cases import flagship_cases, other_gpu_cases
+    from cases import gpu_cases
     from targets import GPU_TIME
 
-    flagship = [case for case in flagship_cases() if case.regime == GPU_TIME]
-    cases = [*flagship, *other_gpu_cases()]
+    flagship = [case for case in gpu_cases(part="flagship") if case.regime == GPU_TIME]
+    cases = [*flagship, *gpu_cases(part="others")]
     found = Program(program, gpu.resident_blocks).launches(list(map(call_of, cases)))
     for i, (case, (forward, backward)) in enumerate(zip(cases, found, strict=True)):
         for launch in {"forward": forward, "backward": backward, "both": forward + backward}[case.mode]:

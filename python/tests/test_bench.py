@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch,
 def test_cases_of_earlier_calls_are_skipped(tmp_path: Path) -> None:
     names = [case.name for case in bench.gpu_cases(tiny=True, part="others")]
     (tmp_path / "done.json").write_text(json.dumps(names[:5]))
-    options = bench.argparse.Namespace(device="cuda", tiny=True, part="others", quick=False, case="")
+    options = bench.argparse.Namespace(device="cuda", tiny=True, part="others", quick=False, case="", own=False, again=False)
     options.skip = tmp_path / "done.json"
     assert [case.name for case in bench.selected(options)] == names[5:]
 
@@ -151,7 +151,7 @@ def test_failed_cases_are_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case, *_ = bench.selected(
-        bench.argparse.Namespace(device="cuda", tiny=True, part="all", quick=False, skip=None, case="")
+        bench.argparse.Namespace(device="cuda", tiny=True, part="all", quick=False, skip=None, case="", own=False, again=False)
     )
     row = bench.failed_row(case, "AssertionError: differs\nby much", "cuda")
     about = dict.fromkeys(("commit", "uncommitted_changes", "torch", "gpu"), False)
@@ -196,6 +196,8 @@ def test_samples_of_a_gpu_that_waited_are_taken_again(monkeypatch: pytest.Monkey
 def test_every_target_has_cases(device: str) -> None:
     cases = list(bench.cases() if device == "cpu" else bench.gpu_cases())
     assert len({case.name for case in cases}) == len(cases)
+    if device == "cuda":
+        cases += bench.gpu_cases(part="compiled")
     for target in targets.TARGETS[device]:
         chosen = [case for case in cases if target.selects(case.key)]
         assert chosen, target
@@ -271,6 +273,28 @@ for shape, factor in (((2, 3, 4, 5), 2), ((1, 8, 3, 2), 4), ((1, 2, 1, 1), 2)):
 """
 
 
+ROWS = """
+import gather, peers, torch
+# Two dense levels and two hashed ones.
+grid = peers.HashGrid(4, 9, 4, 2.0)
+levels = [(v.scale, v.resolution, v.first_row, v.is_hashed * v.rows) for v in grid.levels]
+assert [bool(hashed) for *_, hashed in levels] == [False, False, True, True]
+points = torch.rand(37, 3)
+rows = torch.stack([row for row, _ in grid.corners(points)], 2)
+count = levels[-1][2] + 512
+for features in (2, 8):
+    table, out = torch.randn(count, features), torch.full((37, 4, features), torch.nan)
+    gather.rows(table, points, out, levels)
+    torch.testing.assert_close(out, table[rows].sum(2))
+    sums, grads = torch.zeros_like(table), out.unsqueeze(2).expand(-1, -1, 8, -1)
+    gather.rows(sums, points, out, levels, add=True)
+    torch.testing.assert_close(sums, torch.zeros_like(table).index_add_(0, rows.flatten(), grads.flatten(0, 2)))
+    corners, out = torch.randint(count, (37, 8)), torch.full((37, 1, features), torch.nan)
+    gather.rows(table, points, out, ((0, 0, 0, 0),), corners)
+    torch.testing.assert_close(out[:, 0], table[corners].sum(1))
+"""
+
+
 # The interpreter does not show whether the kernel compiles, nor whether it is as good as its description.
 GATHER_PTX = r"""
 import re, gather
@@ -290,8 +314,10 @@ for dtype, itemsize in (("fp32", 4), ("bf16", 2)):
 """
 
 
-@pytest.mark.parametrize(("script", "interprets"), [(GATHER, "1"), (GATHER_PTX, "0")], ids=["values", "code"])
-def test_peers_of_upsample_on_a_gpu(script: str, interprets: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "interprets"), [(GATHER, "1"), (GATHER_PTX, "0"), (ROWS, "1")], ids=["upsample", "code", "rows"]
+)
+def test_peers_on_a_gpu(script: str, interprets: str) -> None:
     pytest.importorskip("triton")
     environment = os.environ | {"TRITON_INTERPRET": interprets, "PYTHONPATH": str(BENCHMARKS)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)

@@ -61,7 +61,7 @@ def test_calls_of_cases() -> None:
     assert lines[name] == "forward cppcuda::trilinear bfloat16:8x8x256:2048x256x1 float32:8x3:3x1"
     name = "trilinear_indexed forward 64x2 of 4^3 float32 gpu"
     assert lines[name] == "forward cppcuda::trilinear_indexed float32:64x2:2x1 int64:64x8:8x1 float32:64x3:3x1"
-    assert lines["hash_grid backward 64x32 float32 gpu"].endswith(" float32:64x3:3x1 16 2 19 16 1.3819129")
+    assert lines["hash_grid backward 64x4 float32 gpu"].endswith(" float32:64x3:3x1 2 2 19 16 1.3819129")
     assert sum(line.startswith("backward") for line in lines.values()) > len(lines) / 3
     assert not any(t.is_meta for t in next(cases.flagship_cases(tiny=True)).inputs(torch.device("cpu")))
 
