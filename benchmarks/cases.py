@@ -403,25 +403,29 @@ def sequence(mode: str, steps: int, batch: int, inputs: int, state: int, **where
         return tuple(noise(*s, device=device) * scale for s, scale in zip(shapes, scales, strict=True))
 
     def lstm_inputs(input: Tensor, weight: Tensor, bias: Tensor, h0: Tensor, c0: Tensor) -> Tensors:
-        shapes = ((4 * state, inputs), (4 * state, state), (4 * state,))
-        return input, h0[None], c0[None], *(noise(*s, device=input.device) * state**-0.5 for s in shapes)
+        # As the weights of nn.LSTM, they are parts of one tensor; otherwise cuDNN would copy them in each call.
+        shapes = ((4 * state, inputs), (4 * state, state), (4 * state,), (4 * state,))
+        flat = noise(sum(torch.Size(s).numel() for s in shapes), device=input.device) * state**-0.5
+        parts = flat.split([torch.Size(s).numel() for s in shapes])
+        return input, h0[None], c0[None], *(part.view(s) for part, s in zip(parts, shapes, strict=True))
 
-    def lstm(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor) -> Tensors:
-        return torch.lstm(x, (h, c), (w_ih, w_hh, b, b), True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    def lstm(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> Tensors:
+        return torch.lstm(x, (h, c), weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
 
     def own_lstm(*tensors: Tensor) -> Tensors:
         with torch.backends.mkldnn.flags(enabled=False):
             return lstm(*tensors)
 
+    plain = Contestant(peers.loop_of(peers.lltm_cell))
     contestants = {
         "cppcuda": Contestant(cppcuda.functional.lltm),
         "cppcuda loop": Contestant(peers.loop_of(cppcuda.functional.lltm_cell)),
-        "eager": Contestant(peers.loop_of(peers.lltm_cell)),
         LSTM: Contestant(lstm, lstm_inputs, comparable=False),
-        OWN_LSTM: Contestant(own_lstm, lstm_inputs, comparable=False),
     }
+    if where["regime"] != GPU_TIME:  # a sample there takes ten seconds of launches, and oneDNN is for the CPU
+        contestants |= {"eager": plain, OWN_LSTM: Contestant(own_lstm, lstm_inputs, comparable=False)}
     size = f"{steps}x{batch}/{inputs}/{state}"
-    return Case("lltm", mode, size, steps * batch * state, make, contestants, contestants["eager"], **where)
+    return Case("lltm", mode, size, steps * batch * state, make, contestants, plain, **where)
 
 
 def cases() -> Iterator[Case]:
@@ -537,6 +541,7 @@ def compiled_cases(tiny: bool = False) -> Iterator[Case]:
 def other_gpu_cases(tiny: bool = False) -> Iterator[Case]:
     """The other cases for a GPU."""
     sizes = _TINY if tiny else _SIZES
+    yield sequence("both", 4 if tiny else 32, 4096, 32, 128, **_GPU)
     for mode in _MODES:
         yield lltm(mode, sizes.batch, sizes.state, sizes.state, **_GPU)
         for layout in ("contiguous", "channels_last"):

@@ -155,7 +155,7 @@ def _gpu_targets() -> Iterator[Target]:
         cell = {"op": "lltm_cell", "mode": "both", "regime": regime}
         yield target(f"lltm_cell 16/32/128, both ways, {regime} time", "eager", 5, **cell)
     for peer, bound in (("cppcuda loop", 3), (LSTM, 1)):
-        yield target("lltm 128x16/32/128, both ways", peer, bound, op="lltm", mode="both")
+        yield target("lltm 128x16/32/128, both ways", peer, bound, op="lltm", mode="both", size="128x16/32/128")
 
 
 TARGETS = {"cpu": tuple(_targets()), "cuda": tuple(_gpu_targets())}

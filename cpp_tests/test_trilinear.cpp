@@ -406,9 +406,12 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool packs : {false, true}) {
           for (const bool dense : {false, true}) {
-            const auto count = visits(row_launch(rows, features, element_bytes, packs, dense), rows, features);
-            EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
-                << rows << " rows of " << features << ", " << element_bytes << packs << dense;
+            for (const auto direct_bytes : {forward_direct_bytes, backward_direct_bytes}) {
+              const auto launch = row_launch(rows, features, element_bytes, packs, dense, direct_bytes);
+              const auto count = visits(launch, rows, features);
+              EXPECT_EQ(std::count(count.begin(), count.end(), 1), rows * features)
+                  << rows << " rows of " << features << ", " << element_bytes << packs << dense;
+            }
           }
         }
       }
@@ -417,13 +420,15 @@ TEST(RowLaunch, EveryValueIsWrittenOnce) {
 }
 
 TEST(RowLaunch, ShortAndOddRowsAreStaged) {
-  auto staged = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged &&
+  auto staged = [](int64_t features, int element_bytes, bool dense, int64_t direct_bytes = backward_direct_bytes) {
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense, direct_bytes).access == Access::staged &&
            !is_whole(features, element_bytes);
   };
   for (const int64_t features : {5, 7, 9, 63, 315}) EXPECT_TRUE(staged(features, 4, true)) << features;
   for (const int64_t features : {1, 4, 8, 12, 16, 64, 256}) EXPECT_FALSE(staged(features, 4, true)) << features;
   for (const int64_t features : {5, 6, 10, 12, 15}) EXPECT_TRUE(staged(features, 2, true)) << features;
+  EXPECT_TRUE(staged(8, 4, true, forward_direct_bytes));
+  EXPECT_FALSE(staged(16, 4, true, forward_direct_bytes));
   EXPECT_FALSE(staged(3, 4, false));
   EXPECT_FALSE(staged(317, 4, true));  // not even one row would fit into the memory of a warp
 }
@@ -432,7 +437,7 @@ TEST(RowLaunch, ShortAndOddRowsAreStaged) {
 TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
   for (int64_t features = 3; features < 300; ++features) {
     for (const int element_bytes : {2, 4, 8}) {
-      const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true);
+      const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true, forward_direct_bytes);
       if (launch.access != Access::staged || is_whole(features, element_bytes)) continue;
       const int lanes = 1 << launch.lane_bits, bytes = launch.width * element_bytes, at_once = 128 / std::max(bytes, 4);
       for (int begin = 0; begin < 32; begin += at_once) {
@@ -451,7 +456,7 @@ TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
 
 TEST(RowLaunch, AThreadTakesRowsOfFewFeatures) {
   auto whole = [](int64_t features, int element_bytes, bool dense) {
-    return row_launch(100, features, element_bytes, /*packs=*/true, dense).access == Access::staged &&
+    return row_launch(100, features, element_bytes, /*packs=*/true, dense, 0).access == Access::staged &&
            is_whole(features, element_bytes);
   };
   for (const int64_t features : {1, 2, 3, 4, 8}) EXPECT_TRUE(whole(features, 2, true)) << features;
@@ -467,7 +472,7 @@ TEST(RowLaunch, HoldsForAnySize) {
     for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
-          const auto [access, shape, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense);
+          const auto [access, shape, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense, forward_direct_bytes);
           const bool staged = access == Access::staged;
           const int lanes = 1 << lane_bits, tile_rows = tile.rows;
           EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp

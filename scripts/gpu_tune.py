@@ -5,7 +5,7 @@
 
 The kernels must be built with CPPCUDA_TUNING: then a launch rule reads its constants from the environment
 (include/cppcuda/kit/cuda/tunable.h). Their library is in a folder named tuning, which LD_LIBRARY_PATH names. One
-constant is changed at a time, on the flagship cases. The results are compared with those of the default, and the values
+constant is changed at a time. The results are compared with those of the default, and the values
 take turns, as in the benchmark.
 """
 
@@ -39,18 +39,10 @@ class Tunable(NamedTuple):
 
 
 TUNABLES = (
-    Tunable("upsample_tile_overhead", "upsample.* float32 gpu", (0, 1, 6, 12)),
-    Tunable("upsample_strip_overhead", "upsample.*channels_last", (0, 1, 4, 8)),
-    Tunable("upsample_rows", "upsample", (16, 32, 128)),
-    Tunable("upsample_tile_bytes", "upsample.* float32 gpu", (10 << 10, 14 << 10, 28 << 10)),
-    Tunable("upsample_tile_packs", "upsample.* float32 gpu", (8, 32)),
-    Tunable("upsample_prefetch", "upsample", (0, 2)),
-    Tunable("trilinear_direct_bytes", r"trilinear.*x(8|32) ", (16, 64, 128, 256)),
-    Tunable("trilinear_staged_packs", r"trilinear.*x8 ", (512, 2048)),
-    Tunable("lltm_small_blocks", "lltm", (16, 32, 128)),
-    Tunable("lltm_steps_rows", "lltm .*x16/", (1, 2, 8)),
-    Tunable("lltm_steps_overhead", "lltm .*x16/", (0, 2, 4)),
-    Tunable("blocks", "quick_gelu forward|trilinear forward .*x256 float32|hash_grid forward", (528, 1056, 2112, 8448)),
+    Tunable("upsample_strip_overhead", "upsample.*channels_last", (0, 1, 4)),
+    Tunable("upsample_rows", "upsample.*channels_last", (16, 32, 128)),
+    Tunable("lltm_steps_rows", "lltm .*x4096/", (1, 2, 8)),
+    Tunable("lltm_steps_overhead", "lltm .*x4096/", (0, 2, 4)),
 )
 
 
@@ -90,7 +82,7 @@ def tried(tunable: Tunable, case: Case, device: torch.device) -> dict[str, Any]:
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     began, longest = time.perf_counter(), 0.0
-    cases = [case for case in gpu_cases(options.tiny, "flagship") if case.regime == GPU_TIME]
+    cases = [case for case in gpu_cases(options.tiny) if case.regime == GPU_TIME]
     for tunable in TUNABLES:
         matching = [case for case in cases if re.search(tunable.cases, case.name)]
         for case in matching[: 1 if options.tiny else None]:

@@ -412,8 +412,6 @@ __global__ void store_with_hint_to_shared(float4* out) {
 
 __global__ void load_with_hint(float* to, const float* from, int index) { *to = __ldcs(from + index); }
 
-__global__ void prefetch_one(const float* from, int index) { cppcuda::kit::prefetch(from + index); }
-
 TEST(Simt, AccessesWithAHintAreForGlobalMemory) {
   Array<float4> out(1);
   Array<float> to(1), from(3);
@@ -423,8 +421,6 @@ TEST(Simt, AccessesWithAHintAreForGlobalMemory) {
   EXPECT_EQ(error_of([&] { simt::launch(load_with_hint, one, to.get(), from.get(), 2); }), "no error");
   EXPECT_CONTAINS(error_of([&] { simt::launch(load_with_hint, one, to.get(), from.get(), 3); }),
                   "past the end of an allocation");
-  EXPECT_EQ(error_of([&] { simt::launch(prefetch_one, one, from.get(), 2); }), "no error");
-  EXPECT_CONTAINS(error_of([&] { simt::launch(prefetch_one, one, from.get(), 3); }), "prefetch in test_emulator.cpp:");
 }
 
 __global__ void access(float* memory, int index) { memory[index] = 1; }

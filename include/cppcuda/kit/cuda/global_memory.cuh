@@ -6,9 +6,6 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-// Prefetches a line into the L2 cache.
-__device__ inline void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
-
 // Stores 16 bytes with one instruction. The compiler may split an assignment into a store for each of its parts.
 __device__ inline void store16(void* to, uint4 value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "cppcuda/kit/math/host_device.h"
 #ifdef CPPCUDA_TUNING
 #include <cstdlib>
 #include <string>
@@ -20,21 +19,5 @@ inline int64_t tunable(const char* name, int64_t value) {
 #else
 constexpr int64_t tunable(const char*, int64_t value) { return value; }
 #endif
-
-// A tunable that a kernel reads, as a member of its parameters.
-template <int Value>
-class KernelTunable {
- public:
-#ifdef CPPCUDA_TUNING
-  explicit KernelTunable(const char* name) : value_(static_cast<int>(tunable(name, Value))) {}
-  CPPCUDA_HOST_DEVICE operator int() const { return value_; }
-
- private:
-  int value_;
-#else
-  constexpr explicit KernelTunable(const char*) {}
-  CPPCUDA_HOST_DEVICE constexpr operator int() const { return Value; }
-#endif
-};
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -46,7 +46,7 @@ void forward(const ForwardParams<T, P>& p, kit::CudaStream& stream) {
                      kit::is_aligned16(p.out, {});
   const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features) &&
                      kit::is_aligned16(p.out, {});
-  const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+  const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, forward_direct_bytes);
   switch (launch.access) {
     case Access::staged:
       return with_staged<T>(p.features, launch.width, [&](auto f, auto v) {
@@ -75,7 +75,7 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
   const bool dense = p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) &&
                      kit::is_aligned16(p.grad, {}) && kit::is_aligned16(p.grad_feats, {}) &&
                      (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
-  const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense);
+  const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, backward_direct_bytes);
   with_gradients([&](auto of_feats, auto of_points) {
     switch (launch.access) {
       case Access::staged:

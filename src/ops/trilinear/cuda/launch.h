@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
-#include "cppcuda/kit/cuda/tunable.h"
 #include "cppcuda/kit/math/divide.h"
 
 namespace cppcuda::ops::trilinear {
@@ -92,7 +91,7 @@ inline RowLaunch whole_launch(int64_t rows, int64_t features, int64_t element_by
 }
 
 inline RowLaunch shared_launch(int64_t rows, int64_t features, int64_t element_bytes) {
-  const int64_t target_packs = kit::tunable("trilinear_staged_packs", staged_unroll * 32);
+  constexpr int64_t target_packs = staged_unroll * 32;  // half and twice as many: the same times for F = 8 on an H100
   const int packs = static_cast<int>(input_packs(features, element_bytes));
   const int width = features % 2 == 0 ? staged_width(element_bytes) : 1;
   // The number of threads per row for which the rows of a tile take the fewest steps of a warp, each. A step is one
@@ -124,14 +123,18 @@ inline RowLaunch direct_launch(int64_t rows, int64_t features, int width) {
           .lane_bits = lane_bits};
 }
 
+// The bytes of a corner from which on the threads of a row read it directly. With one pack per corner each thread of a
+// warp would read from a cache line of its own. On an H100 (docs/benchmarks) rows of 32 bytes were 1.06 times as fast
+// staged in forward, and 0.95 times in backward; rows of 128 bytes were 0.99 and 0.92 times as fast.
+constexpr int64_t forward_direct_bytes = 64, backward_direct_bytes = 32;
+
 // packs: whether rows can be read in accesses of 16 bytes. dense: whether all rows are one contiguous block that is
 // aligned to 16 bytes.
-inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense) {
+inline RowLaunch row_launch(int64_t rows, int64_t features, int64_t element_bytes, bool packs, bool dense,
+                            int64_t direct_bytes) {
   const int pack_size = static_cast<int>(16 / element_bytes);
   const bool has_packs = packs && features % pack_size == 0;
-  // The bytes of a corner from which on the threads of a row read it directly. With one pack per corner each thread of
-  // a warp would read from a cache line of its own. Not measured.
-  const bool long_rows = has_packs && features * element_bytes >= kit::tunable("trilinear_direct_bytes", 32);
+  const bool long_rows = has_packs && features * element_bytes >= direct_bytes;
   if (dense && is_whole(features, element_bytes)) return whole_launch(rows, features, element_bytes);
   if (dense && !long_rows && is_staged(features, element_bytes)) return shared_launch(rows, features, element_bytes);
   return direct_launch(rows, features, has_packs ? pack_size : 1);

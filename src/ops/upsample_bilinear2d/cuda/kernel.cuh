@@ -85,40 +85,25 @@ struct Strip {
   }
 };
 
-// Prefetches what N values at this address are part of.
-template <int N, class T>
-__device__ void prefetch(const T* values, int which) {
-  const bool begins_line = reinterpret_cast<uintptr_t>(values) % 128 < N * sizeof(T);
-  if (which == Prefetch::every || (which == Prefetch::first_of_line && begins_line)) kit::prefetch(values);
-}
-
 // Rows of the source, interpolated along x for a strip of the target.
 template <int N, int K, class Index, class T>
 struct Interpolated {
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = 1;  // the distance of the row to prefetch from the row to load
-
   Tap<A, Index> tap;
   Index lower, upper;  // in elements
-  int which;           // threads that prefetch
 
-  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step, int which)
+  __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step)
       : tap(x.tap(column)),
         lower(tap.lower * static_cast<Index>(step)),
-        upper(tap.upper * static_cast<Index>(step)),
-        which(which) {}
+        upper(tap.upper * static_cast<Index>(step)) {}
 
-  // ahead: the offset of the row to prefetch.
-  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][N]) const {
+  __device__ void load_row(const T* const (&source)[K], A (&to)[K][N]) const {
     kit::Pack<T, N> left[K], right[K];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       left[k] = kit::load<N>(source[k] + lower);
       right[k] = kit::load<N>(source[k] + upper);
     }
-    // All threads wait for a row at the same time, with few loads in flight.
-#pragma unroll
-    for (int k = 0; k < K; ++k) prefetch<N>(source[k] + (lower + ahead), which);
     for_each_value<N, K>([&](int k, int n) {
       to[k][n] = interpolate(kit::widen<A>(left[k], n), kit::widen<A>(right[k], n), tap.lower_weight, tap.upper_weight);
     });
@@ -140,14 +125,14 @@ __device__ void forward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const S
       } else {
         strip.move_source((tap.lower - at) * step);
         at = tap.lower;
-        source.load_row(strip.source, 0, above);
+        source.load_row(strip.source, above);
       }
       row = tap.lower;
       if (row + 1 < y_axis.in) {
         strip.move_source(step);
         ++at;
       }
-      source.load_row(strip.source, min(Index{Source::rows_ahead}, y_axis.in - 1 - at) * step, below);
+      source.load_row(strip.source, below);
     }
     A out[K][N];
     for_each_value<N, K>(
@@ -166,8 +151,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Para
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
     Strip<N, K, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.out, x_axis.out);
-    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis,
-                 p.strides.h);
+    forward_rows(strip, Interpolated<N, K, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
   }
 }
 
@@ -175,22 +159,16 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Para
 template <int N, class Index, class T>
 struct Gathered {
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = 1;
   static constexpr int together = columns_together;  // loads in flight together; their weights are kept
 
   const Axis<A, Index>& x_axis;
   Index column, step;
-  int which;  // threads that prefetch
   Range<Index> columns;
   Index offset[together];
   A weight[together];  // 0 where a column does not count
 
-  __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step, int which)
-      : x_axis(x_axis),
-        column(column),
-        step(static_cast<Index>(step)),
-        which(which),
-        columns(x_axis.outputs_of(column)) {
+  __device__ Gathered(const Axis<A, Index>& x_axis, Index column, int64_t step)
+      : x_axis(x_axis), column(column), step(static_cast<Index>(step)), columns(x_axis.outputs_of(column)) {
 #pragma unroll
     for (int j = 0; j < together; ++j) {
       const Index x = columns.first + j;
@@ -200,8 +178,7 @@ struct Gathered {
     }
   }
 
-  // ahead: the offset of a row that is needed later.
-  __device__ void load_row(const T* const (&source)[1], int64_t ahead, A (&sum)[1][N]) const {
+  __device__ void load_row(const T* const (&source)[1], A (&sum)[1][N]) const {
     const A start = sum_start<A>(columns.last - columns.first);
 #pragma unroll
     for (int n = 0; n < N; ++n) sum[0][n] = start;
@@ -213,8 +190,6 @@ struct Gathered {
     kit::Pack<T, N> grad[together];
 #pragma unroll
     for (int j = 0; j < together; ++j) grad[j] = kit::load<N>(source[0] + offset[j]);
-    prefetch<N>(source[0] + (offset[0] + ahead), which);
-    prefetch<N>(source[0] + (offset[1] + ahead), which);
 #pragma unroll
     for (int j = 0; j < together; ++j) {
       if (weight[j] != A(0)) add(weight[j], grad[j]);
@@ -251,7 +226,7 @@ __device__ void backward_rows(Strip<N, K, ChannelsLast, Index, T>& strip, const 
     if (y >= end) break;
     last_read = tap.upper;
     A of_row[K][N];
-    source.load_row(strip.source, min(Index{Source::rows_ahead}, end - 1 - y) * step, of_row);
+    source.load_row(strip.source, of_row);
     for_each_value<N, K>([&](int k, int n) {
       sum[k][n] += tap.lower_weight * of_row[k][n];
       if (tap.lower != tap.upper) next[k][n] += tap.upper_weight * of_row[k][n];
@@ -267,7 +242,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4) backward_kernel(Par
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < parts.count;
        index += int64_t{gridDim.x} * blockDim.x) {
     Strip<N, 1, ChannelsLast, Index, T> strip(p, parts, parts[index], y_axis.in, x_axis.in);
-    backward_rows(strip, Gathered<N, Index, T>(x_axis, strip.column, p.strides.w, parts.prefetch), y_axis, p.strides.h);
+    backward_rows(strip, Gathered<N, Index, T>(x_axis, strip.column, p.strides.w), y_axis, p.strides.h);
   }
 }
 

@@ -24,9 +24,6 @@ constexpr int planes_per_thread(int64_t element_bytes) { return element_bytes < 
 // The number of columns of the output's gradient that a thread reads at once.
 constexpr int columns_together = 4;
 
-// Which threads prefetch the lines of a row that their warp is going to read. In tiles each line has one thread.
-enum Prefetch : int { none, first_of_line, every };
-
 // The target is split into parts; a thread computes one part, which is some rows of a strip. A strip is one access
 // wide: adjacent columns of a plane, or, in channels_last, channels of a column.
 struct Parts {
@@ -35,7 +32,6 @@ struct Parts {
   kit::Divisor segments;  // of a strip
   int64_t segment_rows;   // the last segment may have fewer
   kit::Divisor channels;  // planes of an image; in channels_last strips of a column
-  kit::KernelTunable<Prefetch::first_of_line> prefetch{"upsample_prefetch"};  // not measured
 
   struct Part {
     int64_t image;  // in NCHW the group of planes
@@ -181,15 +177,13 @@ template <class A, class ResidentBlocks>
 std::optional<Tiles> tile_launch(const ImageSizes& target, const Axis<A>& x, int64_t element_bytes, bool packs,
                                  bool backward, ResidentBlocks resident_blocks) {
   // In this order: the shared memory that every GPU has for three blocks per SM; the width up to which float32 resolves
-  // positions to a sixteenth; the number of packs with which a warp writes to at most two places of each plane. None of
-  // them was measured.
-  const int64_t max_bytes = kit::tunable("upsample_tile_bytes", 20 << 10);
-  constexpr int64_t max_columns = 1 << 20;
-  const int64_t min_packs = kit::tunable("upsample_tile_packs", 16);
+  // positions to a sixteenth; the number of packs with which a warp writes to at most two places of each plane. On an
+  // H100 (docs/benchmarks) half and 1.4 times the bytes, and half and twice the packs, changed no time by 1 %.
+  constexpr int64_t max_bytes = 20 << 10, max_columns = 1 << 20, min_packs = 16;
   constexpr int64_t min_rows = 4;
   // The set-up of a tile, and the rows of the source that the next one reads, too, in rows. The set-up of backward is
-  // 1,640 instructions, and a row of its source 375 (SASS for sm_90). Not measured.
-  const int64_t overhead = kit::tunable("upsample_tile_overhead", 3);
+  // 1,640 instructions, and a row of its source 375 (SASS for sm_90). From 0 to 12 the times on an H100 were the same.
+  constexpr int64_t overhead = 3;
   if (std::max(x.in, x.out) > max_columns || (backward && !ends_inside(x))) return std::nullopt;
   // The columns of the source, and the number of them that contribute to a column of the target.
   const int64_t source_width = backward ? x.out : x.in;

@@ -15,14 +15,12 @@ namespace cppcuda::ops::upsample_bilinear2d {
 // flight together.
 template <int N, int K, int Turns, class T>
 struct TileRow {
-  static constexpr int rows_ahead = 2;  // a step of a block takes less time than a load from memory
   using Column = kit::Pack<T, K>;
 
   Column* columns;  // of the thread's planes
   int window_first, window_size;
   int strip, strips;
   Banks banks;
-  bool prefetches;
 
   __device__ TileRow(const Tiles& tiles, const Range<int>& window, int group, int strip)
       : columns(kit::shared_memory<Column>() + min(group, tiles.groups - 1) * tiles.pitch),
@@ -30,19 +28,12 @@ struct TileRow {
         window_size(group < tiles.groups ? window.last - window.first : 0),
         strip(strip),
         strips(tiles.strips),
-        banks(tiles.banks),
-        prefetches(tiles.parts.prefetch != Prefetch::none) {}
+        banks(tiles.banks) {}
 
   __device__ const Column* operator[](int x) const { return columns + banks(x - window_first); }
 
-  // source: at the window's first column. ahead: the offset of the row to prefetch.
-  __device__ void load(const T* const (&source)[K], int64_t ahead) const {
-    // A row that starts within a line ends in one more line.
-    constexpr int line = 128 / sizeof(T);
-    for (int x = strip * line; prefetches && window_size > 0 && x < window_size + line - 1; x += strips * line) {
-#pragma unroll
-      for (int k = 0; k < K; ++k) kit::prefetch(source[k] + (min(x, window_size - 1) + ahead));
-    }
+  // source: at the window's first column.
+  __device__ void load(const T* const (&source)[K]) const {
     __syncthreads();  // all threads are done with the previous row
     kit::forget(columns, kit::round_up(window_size, int{128 / sizeof(Column)}));  // Banks permutes whole blocks
     const int step = strips * N;
@@ -77,7 +68,6 @@ struct TileInterpolated {
   static constexpr int turns = 1;  // with two turns the kernel spills
   using Row = TileRow<N, K, turns, T>;
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = Row::rows_ahead;
 
   Row row;
   const typename Row::Column *lower[C], *upper[C];
@@ -94,8 +84,8 @@ struct TileInterpolated {
     }
   }
 
-  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&to)[K][C]) const {
-    row.load(source, ahead);
+  __device__ void load_row(const T* const (&source)[K], A (&to)[K][C]) const {
+    row.load(source);
 #pragma unroll
     for (int n = 0; n < C; ++n) {
       const auto left = *lower[n], right = *upper[n];
@@ -113,7 +103,6 @@ struct TileGathered {
   static constexpr int turns = 2;  // the source of a doubled image is twice as wide as the tile
   using Row = TileRow<N, K, turns, T>;
   using A = kit::opmath<T>;
-  static constexpr int rows_ahead = Row::rows_ahead;
   static constexpr int max_together = C > 1 ? columns_together : 2 * columns_together;
 
   Row row;
@@ -142,8 +131,8 @@ struct TileGathered {
     }
   }
 
-  __device__ void load_row(const T* const (&source)[K], int64_t ahead, A (&sum)[K][C]) const {
-    row.load(source, ahead);
+  __device__ void load_row(const T* const (&source)[K], A (&sum)[K][C]) const {
+    row.load(source);
     // The first weight of a column that is read is not 0.
     for_each_value<C, K>([&](int k, int n) { sum[k][n] = sum_start<A>(weight[n][0] != A(0)); });
 #pragma unroll

@@ -6,10 +6,6 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-inline void prefetch(const void* address, SimtLine line = SimtLine::current()) {
-  simt::check_global("prefetch", address, 1, line);
-}
-
 inline void store16(void* to, uint4 value, SimtLine line = SimtLine::current()) {
   simt::check_global("store16", to, sizeof(uint4), line);
   *static_cast<uint4*>(to) = value;
