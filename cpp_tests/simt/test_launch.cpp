@@ -99,6 +99,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (attribute == cudaDevAttrMultiProcessorCount) *value = device == 0 ? 10 : 100;
+  if (attribute == cudaDevAttrComputeCapabilityMajor) *value = device == 0 ? 8 : 12;
+  if (attribute == cudaDevAttrComputeCapabilityMinor) *value = device == 0 ? 6 : 1;
   return runtime.result(cudaSuccess);
 }
 
@@ -202,6 +204,14 @@ TEST_F(Launch, ReportsTheErrorOfResidentBlocks) {
   EXPECT_EQ(runtime.device, 0);
   launch();
   EXPECT_EQ(stream.error, "invalid configuration");
+  runtime.occupancy = cudaSuccess;
+  EXPECT_EQ(kit::resident_blocks(kernel, 64, 0, stream), 500);
+}
+
+TEST_F(Launch, ComputeCapabilityIsThatOfTheStreamsDevice) {
+  EXPECT_EQ(kit::compute_capability(stream), 121);
+  stream.device = 0;
+  EXPECT_EQ(kit::compute_capability(stream), 86);
 }
 
 }  // namespace

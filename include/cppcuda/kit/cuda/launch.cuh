@@ -47,6 +47,9 @@ class DeviceScope {
 template <class... Params>
 void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& stream,
             std::type_identity_t<Params>... params) {
+  // More would need CUDA 12.1 and a driver as new. Each parameter is aligned to 8 bytes at most.
+  static_assert((((sizeof(Params) + 7) / 8 * 8) + ... + 0) <= 4096,
+                "the parameters of a kernel take at most 4096 bytes");
   if (shape.blocks == 0) return;
   const DeviceScope scope(stream.device);
   if (scope.error == cudaSuccess) {
@@ -63,17 +66,25 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& str
 template <class Kernel>
 int64_t resident_blocks(Kernel* kernel, unsigned threads, unsigned shared_bytes, const CudaStream& stream) {
   thread_local std::map<std::tuple<const void*, int, unsigned, unsigned>, int64_t> known;
-  const auto [entry, is_new] =
-      known.try_emplace({reinterpret_cast<const void*>(kernel), stream.device, threads, shared_bytes});
-  if (!is_new) return entry->second;
+  const std::tuple key{reinterpret_cast<const void*>(kernel), stream.device, threads, shared_bytes};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
   const DeviceScope scope(stream.device);
   int blocks = 0, multiprocessors = 0;
-  if (scope.error == cudaSuccess) {
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device);
+  if (scope.error != cudaSuccess ||
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), shared_bytes) !=
+          cudaSuccess ||
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device) != cudaSuccess) {
+    return 1;  // any number will do, because the launch reports the error
   }
-  // After an error, which the launch reports, any number will do.
-  return entry->second = std::max(1, blocks * multiprocessors);
+  return known[key] = std::max(1, blocks * multiprocessors);
+}
+
+// The compute capability of the stream's device, 90 for 9.0. It is 0 after an error, which the launch reports.
+inline int compute_capability(const CudaStream& stream) {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, stream.device);
+  return 10 * major + minor;
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
