@@ -773,6 +773,12 @@ double atomic_add(double* to, double value) {
   return add_atomically(to, value);
 }
 
+void atomic_add(float* to, const float* values, int count, Line line) {
+  check_global("atomicAdd", to, count * sizeof *to, line);
+  if (before_atomic) before_atomic(to, count * sizeof *to, __builtin_return_address(0));
+  for (int i = 0; i < count; ++i) add_atomically(to + i, values[i]);
+}
+
 void* shared_memory(Line line) { return grid().shared(line); }
 
 void* warp_memory(size_t bytes, Line line) { return grid().slice(bytes, line); }

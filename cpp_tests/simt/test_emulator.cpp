@@ -509,6 +509,27 @@ TEST(Simt, AtomicSumsMayDependOnTheOrderByTheirRounding) {
   expect_sums<double>();
 }
 
+template <class Vector>
+__global__ void sum_vectors_kernel(float* sums, const float* values) {
+  atomicAdd(reinterpret_cast<Vector*>(sums), reinterpret_cast<const Vector*>(values)[threadIdx.x]);
+}
+
+TEST(Simt, AtomicSumsOfVectors) {
+  Array<float> sums{1, 2, 3, 4, 5}, values{1, 10, 2, 20, 3, 30, 4, 40};
+  simt::launch(sum_vectors_kernel<float2>, {.grid = 1, .block = 4}, sums.get(), values.get());
+  simt::launch(sum_vectors_kernel<float4>, {.grid = 1, .block = 2}, sums.get(), values.get());
+  const float expected[] = {1 + 10 + 4, 2 + 100 + 40, 3 + 6, 4 + 60, 5};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(sums.get()[i], expected[i]);
+  EXPECT_CONTAINS(error_of([&] {
+                    simt::launch(sum_vectors_kernel<float2>, {.grid = 1, .block = 1}, sums.get() + 1, values.get());
+                  }),
+                  "which is misaligned");
+  EXPECT_CONTAINS(error_of([&] {
+                    simt::launch(sum_vectors_kernel<float2>, {.grid = 1, .block = 1}, sums.get() + 4, values.get());
+                  }),
+                  "extends past the end of an allocation");
+}
+
 TEST(Simt, AtomicSumsOfNaNAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
   Array<float> sums{0, 0}, values{infinity, 1, -infinity, 1};

@@ -80,6 +80,8 @@ void check_global(const char* what, const void* address, size_t bytes, Line line
 // atomicAdd. No other thread runs meanwhile.
 float atomic_add(float* to, float value);
 double atomic_add(double* to, double value);
+// The same for each part of a vector, which must be aligned and in global memory.
+void atomic_add(float* to, const float* values, int count, Line line);
 // What traffic.cpp does before each of them; `code` is the place of the call. Null if accesses are not counted.
 inline void (*before_atomic)(const void* address, size_t bytes, const void* code) = nullptr;
 

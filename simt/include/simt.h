@@ -57,6 +57,14 @@ inline int __all_sync(unsigned mask, int predicate, SimtLine line = SimtLine::cu
   return cppcuda::simt::atomic_add(to, value);
 }
 
+// CUDA returns the vector that was there before. The kernels do not need it.
+[[gnu::always_inline]] inline void atomicAdd(float2* to, float2 value, SimtLine line = SimtLine::current()) {
+  cppcuda::simt::atomic_add(reinterpret_cast<float*>(to), &value.x, 2, line);
+}
+[[gnu::always_inline]] inline void atomicAdd(float4* to, float4 value, SimtLine line = SimtLine::current()) {
+  cppcuda::simt::atomic_add(reinterpret_cast<float*>(to), &value.x, 4, line);
+}
+
 // CUDA has shuffles for these types only; a template would accept types that nvcc rejects.
 #define SIMT_SHUFFLES(T)                                                                                             \
   inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, SimtLine line = SimtLine::current()) {      \

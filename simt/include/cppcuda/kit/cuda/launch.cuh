@@ -26,4 +26,7 @@ int64_t resident_blocks(Kernel* kernel, unsigned threads, unsigned shared_bytes,
   return simt::resident_blocks(reinterpret_cast<const void*>(kernel), threads, shared_bytes);
 }
 
+// The emulator has the instructions of any GPU.
+inline int compute_capability(const CudaStream&) { return 1000; }
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
