@@ -39,6 +39,9 @@ class Tunable(NamedTuple):
 
 
 TUNABLES = (
+    Tunable("gather_levels", "hash_grid.* gpu", (1, 2, 4, 8, 16)),
+    Tunable("scatter_width", "(hash_grid|grid_sample3d|trilinear_indexed) backward.* gpu", (1, 2)),
+    Tunable("grad_points_levels", "hash_grid backward .*x32 float", (1, 2, 8, 16)),
     Tunable("upsample_strip_overhead", "upsample.*channels_last", (0, 1, 4)),
     Tunable("upsample_rows", "upsample.*channels_last", (16, 32, 128)),
     Tunable("lltm_steps_rows", "lltm .*x4096/", (1, 2, 8)),

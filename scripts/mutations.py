@@ -458,7 +458,7 @@ MUTATIONS = [
     Mutation(
         "interpolation.cuda_grad_of_the_first_level",
         "src/interpolation/cuda/kernel.cuh",
-        "const T* grad = p.grad.at(place.batch, place.n) + place.level * p.features * p.grad.column;",
+        "const T* grad = p.grad.at(place.batch, place.n) + level * features * p.grad.column;",
         "const T* grad = p.grad.at(place.batch, place.n);",
         "simt *CudaHashGrid.AnyNumberOfAxesAndFeatures*",
     ),
@@ -472,9 +472,23 @@ MUTATIONS = [
     Mutation(
         "interpolation.cuda_missing_corner_has_a_gradient",
         "src/interpolation/cuda/kernel.cuh",
-        "        if (!at.is_missing(c)) atomicAdd(table + at.cells.row[c][0] * p.features + f, weight[c] * g);",
-        "        atomicAdd(table + (at.is_missing(c) ? 0 : at.cells.row[c][0]) * p.features + f, weight[c] * g);",
+        "          if (at.is_missing(c)) continue;\n",
+        "",
         "simt *CudaTrilinearIndexed.MissingVertices*",
+    ),
+    Mutation(
+        "interpolation.cuda_launch_forgets_the_levels_before",
+        "src/interpolation/cuda/kernel.cuh",
+        "  for (int d = 0; d < axes; ++d) sum[d] = lanes.index == 0 ? from[d] : A(0);",
+        "  for (int d = 0; d < axes; ++d) sum[d] = A(0);",
+        "simt *CudaHashGridLargeTables*",
+    ),
+    Mutation(
+        "interpolation.cuda_last_levels_are_stored_past_the_end",
+        "src/interpolation/cuda/kernel.cuh",
+        "          if (first + i / F < levels.end) store_rounded<width>(out + i, sum + i);",
+        "          store_rounded<width>(out + i, sum + i);",
+        "simt *CudaHashGrid.AnyNumberOfLevels*",
     ),
     Mutation(
         "interpolation.cuda_row_of_two_runs_is_added_once",

@@ -68,10 +68,23 @@ class CudaHashGrid : public ::testing::TestWithParam<Dtypes> {
 
 TEST_P(CudaHashGrid, AnyNumberOfAxesAndFeatures) {
   for (const int64_t axes : {2, 3, 4}) {
-    for (const int64_t features : {1, 2, 8}) {
+    for (const int64_t features : {1, 2, 4, 8}) {
       SCOPED_TRACE(::testing::Message() << axes << " axes, " << features << " features");
       const HashGrid grid = hash_grid(features, /*is_smooth=*/features == 2);
       expect_close(grid, arguments(grid, {}, 21, axes), types());
+    }
+  }
+}
+
+// Threads take groups of levels, and store four levels at most at once. The last group may be smaller.
+TEST_P(CudaHashGrid, AnyNumberOfLevels) {
+  for (const int64_t levels : {1, 4, 5, 8, 10}) {
+    for (const int64_t features : {1, 2, 4, 8}) {
+      SCOPED_TRACE(::testing::Message() << levels << " levels of " << features << " features");
+      HashGrid grid = hash_grid(features);
+      grid.config.n_levels = levels;
+      grid.config.per_level_scale = 1.2;
+      expect_close(grid, arguments(grid, {}, 9, 2), types());
     }
   }
 }
@@ -97,10 +110,38 @@ TEST_P(CudaHashGrid, ManyLevels) {
 
 TEST_P(CudaHashGrid, AnyLayout) {
   for (const Layout layout : layouts) {
-    const HashGrid grid = hash_grid(4);
-    expect_close(grid, arguments(grid, {2}, 5, 3), types(), layout);
+    for (const int64_t axes : {2, 3, 4}) {
+      const HashGrid grid = hash_grid(1 << (axes - 1));
+      expect_close(grid, arguments(grid, {2}, 5, axes), types(), layout);
+    }
   }
 }
+
+using CudaHashGridLargeTables = CudaHashGrid;
+
+// Tables of 8 MiB each, of which a launch takes two. The second one adds to what the first one has stored.
+TEST_P(CudaHashGridLargeTables, LaunchesInTurn) {
+  HashGrid grid = hash_grid(8);
+  grid.config = {.n_levels = 3,
+                 .n_features_per_level = 8,
+                 .log2_hashmap_size = 18,
+                 .base_resolution = 100,
+                 .per_level_scale = 1.1};
+  const Arguments a = arguments(grid, {}, 40, 3).map([](const Tensor& t) { return t.to(at::kFloat); });
+  const auto gradients = [&](const Arguments& b) {
+    auto all = to_vector(grid.double_backward(b.grad, b.table, b.points, b.grad_grad_table, b.grad_grad_points,
+                                              c10::List<bool>({true, false, true})));
+    all.push_back(std::get<1>(grid.backward(b.grad, b.table, b.points, c10::List<bool>({false, true}))));
+    return all;
+  };
+  const auto actual = gradients(a.map([](const Tensor& t) { return on_cuda(t); }));
+  const auto expected = gradients(a.map([](const Tensor& t) { return t.to(at::kDouble); }));
+  // The gradients are hundreds, and have the rounding of positions that are 100 times the coordinates.
+  for (const size_t i : {0, 2, 3}) EXPECT_TRUE(close(actual[i].cpu(), expected[i], 1e-2)) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaHashGridLargeTables, ::testing::ValuesIn(all_dtypes + 1, all_dtypes + 2),
+                         [](const auto& info) { return info.param.name; });
 
 using CudaHashGridLocate = CudaHashGrid;
 

@@ -12,6 +12,7 @@
 //     static constexpr int axes = 3;
 //     static constexpr bool is_curved = false;  // whether is_smooth exists; then locate sets the curvature to 0
 //     static constexpr bool gives_slopes = false;  // whether out_slopes of GatherParams may be set
+//     static constexpr bool has_levels = false;  // whether levels() may be more than 1
 //     bool is_smooth;                           // whether factors are replaced by those of `smooth` below
 //     int levels() const;                       // each level is a table of its own with its own columns of the output
 //     int64_t first_row(int level) const;       // in all rows of the levels' tables

@@ -39,33 +39,45 @@ struct Points {
   }
 };
 
-// The work of a launch: the points of all batches or, if each level is work of its own, levels times points, in the
-// order of the levels. All blocks then read the table of the same level, which fits into the L2 cache.
+// The work of a launch: the points of all batches or, if groups of levels are work of their own, groups times points,
+// in the order of the groups. All blocks then read the tables of the same group, which fit into the L2 cache.
 struct Work {
   int64_t count;
-  kit::Divisor level, batch;  // by the numbers of points of a level and of a batch
+  kit::Divisor group, batch;  // by the numbers of points of a group and of a batch
   int lane_bits;
 };
 
 struct Place {
-  int level;
+  int group;
   int64_t batch, n;
   int64_t number;  // of the point among those of all batches
 };
 
 __device__ inline Place place_of(const Work& work, int64_t index) {
   Place place{0, 0, index, index};
-  if (work.count != work.level.value()) {
-    const auto [level, number] = work.level.divide(index);
-    place = {static_cast<int>(level), 0, number, number};
+  if (work.count != work.group.value()) {
+    const auto [group, number] = work.group.divide(index);
+    place = {static_cast<int>(group), 0, number, number};
   }
-  if (work.level.value() != work.batch.value()) {
+  if (work.group.value() != work.batch.value()) {
     const auto [batch, n] = work.batch.divide(place.number);
     place.batch = batch;
     place.n = n;
   }
   return place;
 }
+
+// Levels first .. end - 1.
+struct Levels {
+  int first, end;
+
+  // The levels of a group that has `size` of them, or the rest.
+  template <class Lookup>
+  __device__ static Levels of(const Lookup& lookup, const Place& place, int size) {
+    if constexpr (!Lookup::has_levels) return {0, 1};
+    return {place.group * size, min(place.group * size + size, lookup.levels())};
+  }
+};
 
 // The values of a missing corner.
 static __device__ const uint4 zeros = {};
@@ -106,6 +118,13 @@ struct Located {
   __device__ Located(const Lookup& lookup, const Points<T>& points, const Place& place, int level) {
     A point[axes][1];
     points.read(place.batch, place.n, point);
+    locate(lookup, point, place, level);
+  }
+  __device__ Located(const Lookup& lookup, const A (&point)[axes][1], const Place& place, int level) {
+    locate(lookup, point, place, level);
+  }
+
+  __device__ void locate(const Lookup& lookup, const A (&point)[axes][1], const Place& place, int level) {
     lookup.locate(place.batch, place.n, 1, level, point, cells);
     if constexpr (Lookup::is_curved) {
       if (lookup.is_smooth) smooth(cells);
@@ -138,6 +157,7 @@ struct Located {
   template <int N, int together = corners < 8 ? corners : 8, class T, class F>
   __device__ void for_each_corner(const T* from, const Strided<T>& table, int64_t f, F call) const {
     static_assert(together == corners || 2 * together == corners);
+    from = kit::base_address(from + f * table.column);
 #pragma unroll 1
     for (int first = 0; first < corners; first += together) {
       kit::Pack<T, N> x[together];
@@ -148,8 +168,7 @@ struct Located {
         const int64_t row = first == 0 ? cells.row[k][0] : cells.row[corners - together + k][0];
         is_missing[k] = row < 0;
         // A load under a condition would wait for the loads before it.
-        const T* values =
-            is_missing[k] ? reinterpret_cast<const T*>(&zeros) : from + row * table.row + f * table.column;
+        const T* values = is_missing[k] ? reinterpret_cast<const T*>(&zeros) : from + row * table.row;
         x[k] = kit::load<N>(values);
       }
 #pragma unroll
@@ -180,6 +199,13 @@ __device__ void store_rounded(T* to, const A* from) {
 #pragma unroll
   for (int i = 0; i < N; ++i) pack.value[i] = static_cast<T>(from[i]);
   kit::store(to, pack);
+}
+
+// Begins the sums of a point's lanes with what an earlier launch has stored.
+template <int axes, class A>
+__device__ void load_sums(const A* from, const Lanes& lanes, A (&sum)[axes]) {
+#pragma unroll
+  for (int d = 0; d < axes; ++d) sum[d] = lanes.index == 0 ? from[d] : A(0);
 }
 
 // Stores what the lanes of a point have summed, a value per axis.
@@ -221,15 +247,69 @@ __global__ void __launch_bounds__(kit::threads_per_block, forward_blocks<T>(Look
   const Lanes lanes(work.lane_bits);
   lanes.for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
-    const Located<A, Lookup> at(p.lookup, points, place, place.level);
-    const T* table = p.table.at(place.batch, p.lookup.first_row(place.level));
-    T* out = p.out + place.number * p.columns() + place.level * p.features;
+    const int level = place.group;
+    const Located<A, Lookup> at(p.lookup, points, place, level);
+    const T* table = p.table.at(place.batch, p.lookup.first_row(level));
+    T* out = p.out + place.number * p.columns() + level * p.features;
     for (int64_t f = int64_t{lanes.index} * N; f < p.features; f += int64_t{lanes.count} * N) {
       A sum[N] = {};
       at.template for_each_corner<N>(table, p.table, f, [&](int c, bool is_missing, const auto& x) {
         add_row(sum, is_missing ? A(0) : at.weight(c), x);
       });
       store_rounded<N>(out + f, sum);
+    }
+  });
+}
+
+// The number of levels whose results a thread stores together, in 16 bytes or less. More than four would be long code.
+template <class T>
+constexpr int levels_of_store(int features) {
+  return features >= kit::pack_size<T> ? 1 : features * 4 >= kit::pack_size<T> ? kit::pack_size<T> / features : 4;
+}
+
+// forward_kernel for tables of levels whose rows are contiguous. A thread takes a group of `size` levels, so that what
+// it stores fills a sector while the L2 cache has it. If `packs` is set, the levels of a store are one aligned access;
+// then the number of levels must be a multiple of them, and `size` always.
+template <int F, class T, class Lookup>
+__global__ void __launch_bounds__(kit::threads_per_block, forward_blocks<T>(Lookup::axes, F))
+    levels_kernel(GatherParams<T, T, Lookup> p, Points<T> points, Work work, int size, bool packs) {
+  using A = kit::opmath<T>;
+  constexpr int axes = Lookup::axes, together = levels_of_store<T>(F), count = together * F;
+  constexpr int width = F < kit::pack_size<T> ? F : kit::pack_size<T>;
+  constexpr int pack = count < kit::pack_size<T> ? count : kit::pack_size<T>;
+  const Strided<T> rows{nullptr, 0, F, 1};
+  Lanes(0).for_each(work.count, [&](int64_t index) {
+    const Place place = place_of(work, index);
+    const Levels levels = Levels::of(p.lookup, place, size);
+    A point[axes][1];
+    points.read(place.batch, place.n, point);
+#pragma unroll 1
+    for (int first = levels.first; first < levels.end; first += together) {
+      A sum[count] = {};
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        if (first + k >= levels.end) continue;
+        const Located<A, Lookup> at(p.lookup, point, place, first + k);
+        const T* table = p.table.at(place.batch, p.lookup.first_row(first + k));
+#pragma unroll
+        for (int f = 0; f < F; f += width) {
+          at.template for_each_corner<width>(table, rows, f, [&](int c, bool, const auto& x) {
+            const A weight = at.weight(c);
+#pragma unroll
+            for (int i = 0; i < width; ++i) sum[k * F + f + i] += weight * kit::widen<A>(x, i);
+          });
+        }
+      }
+      T* out = p.out + (place.number * p.lookup.levels() + first) * F;
+      if (packs) {
+#pragma unroll
+        for (int i = 0; i < count; i += pack) store_rounded<pack>(out + i, sum + i);
+      } else {
+#pragma unroll
+        for (int i = 0; i < count; i += width) {
+          if (first + i / F < levels.end) store_rounded<width>(out + i, sum + i);
+        }
+      }
     }
   });
 }
@@ -266,17 +346,20 @@ __global__ void __launch_bounds__(kit::threads_per_block, slopes_blocks<T>())
   });
 }
 
-// The gradient of the points is a sum over levels and features, in a fixed order.
+// The gradient of the points is a sum over levels and features, in a fixed order. The levels before levels.first were
+// those of an earlier launch.
 template <int N, class T, class Lookup>
 __global__ void __launch_bounds__(kit::threads_per_block, grad_points_blocks<T>(N))
-    grad_points_kernel(GatherParams<T, T, Lookup> p, Points<T> points, Work work) {
+    grad_points_kernel(GatherParams<T, T, Lookup> p, Points<T> points, Work work, Levels levels) {
   using A = kit::opmath<T>;
   constexpr int axes = Lookup::axes;
+  if constexpr (!Lookup::has_levels) levels = {0, 1};
   const Lanes lanes(work.lane_bits);
   lanes.for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
     A sum[axes] = {};
-    for (int level = 0; level < p.lookup.levels(); ++level) {
+    if (levels.first > 0) load_sums(p.grad_points + place.number * axes, lanes, sum);
+    for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level);
       const T* table = p.table.at(place.batch, p.lookup.first_row(level));
       const T* grad = p.grad.at(place.batch, place.n) + level * p.features * p.grad.column;
@@ -296,16 +379,19 @@ __global__ void __launch_bounds__(kit::threads_per_block, grad_points_blocks<T>(
 // All of GatherParams but out_slopes, with a direction.
 template <int N, class T, class Lookup>
 __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks<T>(Lookup::axes))
-    double_backward_kernel(GatherParams<T, T, Lookup> p, Points<T> points, Points<T> directions, Work work) {
+    double_backward_kernel(GatherParams<T, T, Lookup> p, Points<T> points, Points<T> directions, Work work,
+                           Levels levels) {
   using A = kit::opmath<T>;
   constexpr int axes = Lookup::axes, half = 1 << (axes - 1);
   constexpr bool curved = Lookup::is_curved;
+  if constexpr (!Lookup::has_levels) levels = {0, 1};
   const Lanes lanes(work.lane_bits);
   lanes.for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
     A direction[axes][1], sum_points[axes] = {};
     directions.read(place.batch, place.n, direction);
-    for (int level = 0; level < p.lookup.levels(); ++level) {
+    if (p.grad_points && levels.first > 0) load_sums(p.grad_points + place.number * axes, lanes, sum_points);
+    for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level);
       const int64_t first_row = p.lookup.first_row(level), column = level * p.features;
       const T* grad = p.grad.data ? p.grad.at(place.batch, place.n) + column * p.grad.column : nullptr;
@@ -339,26 +425,38 @@ __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks
 
 // ---- scatter
 
-// Neighbouring threads add neighbouring features, so that a warp touches few sectors. The table starts as zeros.
-template <class T, class Lookup>
+// Neighbouring threads add neighbouring features, N at a time, so that a warp touches few sectors. A thread takes a
+// group of `size` levels, so that what it reads of grad fills a sector. The table starts as zeros. N = 2 is for rows of
+// two.
+template <int N, class T, class Lookup>
 __global__ void __launch_bounds__(kit::threads_per_block)
-    scatter_kernel(ScatterParams<T, T, Lookup> p, Points<T> points, Points<T> directions, Work work) {
+    scatter_kernel(ScatterParams<T, T, Lookup> p, Points<T> points, Points<T> directions, Work work, int size) {
   using A = kit::opmath<T>;
   constexpr int axes = Lookup::axes, corners = 1 << axes;
   const Lanes lanes(work.lane_bits);
-  const int64_t rows = p.lookup.end_row(p.lookup.levels() - 1);
+  const int64_t rows = p.lookup.end_row(p.lookup.levels() - 1), features = N == 2 ? 2 : p.features;
   lanes.for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
-    const Located<A, Lookup> at(p.lookup, points, place, place.level);
-    A weight[corners];
-    at.weigh(directions, place, weight);
-    A* table = p.table + (place.batch * rows + p.lookup.first_row(place.level)) * p.features;
-    const T* grad = p.grad.at(place.batch, place.n) + place.level * p.features * p.grad.column;
-    for (int64_t f = lanes.index; f < p.features; f += lanes.count) {
-      const A g = static_cast<A>(grad[f * p.grad.column]);
+    const Levels levels = Levels::of(p.lookup, place, size);
+    A point[axes][1];
+    points.read(place.batch, place.n, point);
+#pragma unroll 1
+    for (int level = levels.first; level < levels.end; ++level) {
+      const Located<A, Lookup> at(p.lookup, point, place, level);
+      A weight[corners];
+      at.weigh(directions, place, weight);
+      A* table = kit::base_address(p.table + (place.batch * rows + p.lookup.first_row(level)) * features);
+      const T* grad = p.grad.at(place.batch, place.n) + level * features * p.grad.column;
+      for (int64_t f = int64_t{lanes.index} * N; f < features; f += int64_t{lanes.count} * N) {
+        const auto g = kit::load_strided<N>(grad, f, p.grad.column);
 #pragma unroll
-      for (int c = 0; c < corners; ++c) {
-        if (!at.is_missing(c)) atomicAdd(table + at.cells.row[c][0] * p.features + f, weight[c] * g);
+        for (int c = 0; c < corners; ++c) {
+          if (at.is_missing(c)) continue;
+          kit::Pack<A, N> term;
+#pragma unroll
+          for (int i = 0; i < N; ++i) term.value[i] = weight[c] * kit::widen<A>(g, i);
+          kit::add_atomically(table + at.cells.row[c][0] * features + f, term);
+        }
       }
     }
   });
@@ -374,10 +472,11 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   const int64_t rows = p.lookup.end_row(p.lookup.levels() - 1);
   Lanes(0).for_each(p.count, [&](int64_t i) {
     const Place place = place_of(work, p.first + i);
-    const Located<A, Lookup> at(p.lookup, points, place, place.level);
+    const int level = place.group;
+    const Located<A, Lookup> at(p.lookup, points, place, level);
     A weight[corners];
     at.weigh(directions, place, weight);
-    const int64_t first_row = place.batch * rows + p.lookup.first_row(place.level);
+    const int64_t first_row = place.batch * rows + p.lookup.first_row(level);
 #pragma unroll
     for (int c = 0; c < corners; ++c) {
       const int64_t term = c * p.count + i;
@@ -419,7 +518,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) sum_kernel(SumParams<T
           const int64_t term = p.order[first + k];
           const Place place = place_of(work, p.first + count.divide(static_cast<int32_t>(term)).remainder);
           const T* grad = p.grad.at(place.batch, place.n);
-          values[k] = p.weight[term] * static_cast<A>(grad[(place.level * p.features + f) * p.grad.column]);
+          values[k] = p.weight[term] * static_cast<A>(grad[(place.group * p.features + f) * p.grad.column]);
         }
 #pragma unroll
         for (int k = 0; k < together; ++k) {

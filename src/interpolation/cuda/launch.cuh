@@ -10,8 +10,8 @@
 
 namespace cppcuda::interpolation {
 
-inline Work work_of(int64_t levels, int64_t batches, int64_t points, int lane_bits) {
-  return {.count = levels * batches * points, .level = batches * points, .batch = points, .lane_bits = lane_bits};
+inline Work work_of(int64_t groups, int64_t batches, int64_t points, int lane_bits) {
+  return {.count = groups * batches * points, .group = batches * points, .batch = points, .lane_bits = lane_bits};
 }
 
 // What the Params have besides points, which kernels read through Points.
@@ -36,6 +36,25 @@ void with_access_width(int width, F f) {
   f(std::integral_constant<int, 1>());
 }
 
+// Launches levels_kernel if the rows of the tables are contiguous and aligned. Returns whether they are.
+template <class T, class Lookup>
+bool forward_levels(const GatherParams<T, T, Lookup>& p, const Points<T>& point, kit::CudaStream& stream) {
+  constexpr int most = kit::pack_size<T>;
+  if (p.table.row != p.features || !is_aligned(p.table, std::min<int>(p.features, most))) return false;
+  const auto run = [&](auto f) {
+    constexpr int features = f;
+    constexpr int64_t together = levels_of_store<T>(features);
+    const int64_t size = kit::ceil_div(levels_of_thread(features, sizeof(T)), together) * together;
+    const Work work = work_of(kit::ceil_div<int64_t>(p.lookup.levels(), size), p.batches, p.points, 0);
+    const bool packs = kit::is_aligned(p.out, {p.columns()}, std::min<int>(together * features, most) * sizeof(T));
+    kit::launch(levels_kernel<features, T, Lookup>, kit::grid_stride_launch(work.count), stream, p, point, work,
+                static_cast<int>(size), packs);
+  };
+  return [&]<int... F>(std::integer_sequence<int, F...>) {
+    return ((p.features == F && (run(std::integral_constant<int, F>()), true)) || ...);
+  }(std::integer_sequence<int, 1, 2, 4, 8>());
+}
+
 template <class T, class P, class Lookup>
 void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
   constexpr int pack = kit::pack_size<T>;
@@ -53,10 +72,21 @@ void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
     const PointLaunch launch = point_launch(points * levels_of_work, p.features, n);
     call(launch.shape, work_of(levels_of_work, p.batches, p.points, launch.lane_bits));
   };
+  // The kernels that sum over levels are launched for some levels after the others.
+  const auto for_each_levels = [&](auto call) {
+    int64_t largest = 0;
+    for (int l = 0; l < levels; ++l) largest = std::max(largest, p.lookup.end_row(l) - p.lookup.first_row(l));
+    const int64_t size = levels_of_launch(levels, largest * p.features * sizeof(T));
+    for (int64_t first = 0; first < levels; first += size) {
+      call(Levels{static_cast<int>(first), static_cast<int>(std::min(first + size, levels))});
+    }
+  };
   if (direction.given()) {
     with_access_width<pack>(width, [&](auto n) {
       run(n, 1, [&](const auto& shape, const Work& work) {
-        kit::launch(double_backward_kernel<n, T, Lookup>, shape, stream, params, point, direction, work);
+        for_each_levels([&](Levels some) {
+          kit::launch(double_backward_kernel<n, T, Lookup>, shape, stream, params, point, direction, work, some);
+        });
       });
     });
     return;
@@ -71,27 +101,48 @@ void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
       return;
     }
   }
-  with_access_width<pack>(width, [&](auto n) {
-    if (p.out) {
-      run(n, levels, [&](const auto& shape, const Work& work) {
-        kit::launch(forward_kernel<n, T, Lookup>, shape, stream, params, point, work);
-      });
+  const auto forward = [&](auto n) {
+    run(n, levels, [&](const auto& shape, const Work& work) {
+      kit::launch(forward_kernel<n, T, Lookup>, shape, stream, params, point, work);
+    });
+  };
+  if (p.out) {
+    if constexpr (Lookup::has_levels && sizeof(T) < sizeof(double)) {  // few use float64
+      if (!forward_levels(params, point, stream)) forward(std::integral_constant<int, 1>());
+    } else {
+      with_access_width<pack>(width, forward);
     }
-    if (p.grad_points) {
+  }
+  if (p.grad_points) {
+    with_access_width<pack>(width, [&](auto n) {
       run(n, 1, [&](const auto& shape, const Work& work) {
-        kit::launch(grad_points_kernel<n, T, Lookup>, shape, stream, params, point, work);
+        for_each_levels([&](Levels some) {
+          kit::launch(grad_points_kernel<n, T, Lookup>, shape, stream, params, point, work, some);
+        });
       });
-    }
-  });
+    });
+  }
 }
 
 template <class T, class P, class Lookup>
 void scatter(const ScatterParams<T, P, Lookup>& p, kit::CudaStream& stream) {
-  const int64_t levels = p.lookup.levels();
-  const PointLaunch launch = point_launch(levels * p.batches * p.points, p.features, 1);
+  using A = kit::opmath<T>;
+  const int64_t levels = p.lookup.levels(), size = levels_of_thread(p.features, sizeof(A));
+  const int64_t groups = kit::ceil_div(levels, size);
   const ScatterParams<T, T, Lookup> params{without_points(p), p.grad, p.table};
-  kit::launch(scatter_kernel<T, Lookup>, launch.shape, stream, params, p.point, p.direction,
-              work_of(levels, p.batches, p.points, launch.lane_bits));
+  const auto run = [&](auto n) {
+    const PointLaunch launch = point_launch(groups * p.batches * p.points, p.features, n);
+    kit::launch(scatter_kernel<n, T, Lookup>, launch.shape, stream, params, p.point, p.direction,
+                work_of(groups, p.batches, p.points, launch.lane_bits), static_cast<int>(size));
+  };
+  if constexpr (std::is_same_v<A, float>) {
+    const int width = scatter_width(p.features, kit::compute_capability(stream) >= 90, [&](int n) {
+      return is_aligned(p.grad, n) && kit::is_aligned(p.table, {}, n * sizeof(A));
+    });
+    with_access_width<4>(width, run);
+  } else {
+    run(std::integral_constant<int, 1>());
+  }
 }
 
 template <class P, class Lookup>

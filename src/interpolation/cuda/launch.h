@@ -2,6 +2,7 @@
 
 // The grids of the kernels: pure functions of the sizes and of what the memory allows.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
@@ -29,6 +30,28 @@ int access_width(int64_t features, int pack_size, IsAligned is_aligned) {
     if (features % width == 0 && is_aligned(width)) return width;
   }
   return 1;
+}
+
+// The number of levels that a thread takes one after the other: their features, of so many bytes, fill a sector. Not
+// measured.
+inline int64_t levels_of_thread(int64_t features, int64_t bytes) {
+  return std::max<int64_t>(1, kit::tunable("gather_levels", 32 / std::max<int64_t>(1, features * bytes)));
+}
+
+// The number of levels of a launch, where the gradient of points is a sum over them. Tables of 16 MiB in all stay in
+// the L2 cache; `largest` is the largest table in bytes. Not measured.
+inline int64_t levels_of_launch(int64_t levels, int64_t largest) {
+  const int64_t cached = (int64_t{16} << 20) / std::max<int64_t>(1, largest);
+  return std::clamp<int64_t>(kit::tunable("grad_points_levels", cached), 1, levels);
+}
+
+// The number of features that a thread of a scatter adds at once. has_vectors: whether the GPU adds two or four float32
+// with one instruction. is_aligned(n) says whether rows allow accesses of n features. Not measured.
+template <class IsAligned>
+int scatter_width(int64_t features, bool has_vectors, IsAligned is_aligned) {
+  const int64_t widest = has_vectors ? kit::tunable("scatter_width", 4) : 1;
+  if (features == 2 && widest >= 2 && is_aligned(2)) return 2;
+  return features % 4 == 0 && widest >= 4 && is_aligned(4) ? 4 : 1;
 }
 
 }  // namespace cppcuda::interpolation

@@ -20,6 +20,7 @@ struct Lookup {
   static constexpr int axes = 3;
   static constexpr bool is_curved = false;
   static constexpr bool gives_slopes = false;
+  static constexpr bool has_levels = false;
 
   int64_t size[3];  // W, H, D: the axes of x, y and z; at most max_size each
   Padding padding;

@@ -26,6 +26,7 @@ struct Lookup {
   static constexpr int axes = Axes;
   static constexpr bool is_curved = true;
   static constexpr bool gives_slopes = false;
+  static constexpr bool has_levels = true;
 
   int count;
   bool is_smooth;

@@ -18,6 +18,7 @@ struct Lookup {
   static constexpr int axes = 3;
   static constexpr bool is_curved = false;
   static constexpr bool gives_slopes = true;
+  static constexpr bool has_levels = false;
   static constexpr int64_t none = std::numeric_limits<int64_t>::max();
 
   // Indices that are loaded together.

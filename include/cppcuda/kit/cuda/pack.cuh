@@ -45,6 +45,24 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
   }
 }
 
+// Adds to values in global memory with atomicAdd. From compute capability 9.0 on, two or four float32 are added by one
+// instruction, and must be aligned.
+template <int N, class A>
+__device__ void add_atomically(A* to, const Pack<A, N>& pack) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  constexpr bool is_vector = std::is_same_v<A, float> && (N == 2 || N == 4);
+#else
+  constexpr bool is_vector = false;
+#endif
+  if constexpr (is_vector) {
+    using Vector = std::conditional_t<N == 2, float2, float4>;
+    atomicAdd(reinterpret_cast<Vector*>(to), __builtin_bit_cast(Vector, pack));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) atomicAdd(to + i, pack.value[i]);
+  }
+}
+
 // Values `index` .. index + N - 1 of a row whose values are `step` apart. N > 1 needs a step of 1 and an aligned
 // address.
 template <int N, class T>
