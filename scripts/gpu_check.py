@@ -12,7 +12,7 @@ The first call shows what is wrong and what is slow, within five minutes. Its st
 The second call, with --resume and the results.json of the first, repeats what failed, does what is left of these stages
 except ready, and goes on:
 
-    before      the flagship cases with the library of an earlier bundle (--before), in turns with this one
+    before      the flagship cases with the library of an earlier bundle (--before), and with this one
     sanitizers  the C++ tests under compute-sanitizer: memcheck, racecheck
     compiled    flagship cases compared with torch.compile
     others      all other cases of the benchmark
@@ -274,19 +274,16 @@ def before(stage: Stage) -> str:
     if not stage.before:
         raise SkippedError("--before names no earlier bundle")
     sites = {"before": stage.before / "site", "now": BUNDLE / "site"}
-    seconds: dict[str, dict[str, list[float]]] = {}
-    own = ("--part", "flagship", "--own", "--rounds", "5")
-    for turn, name in enumerate(("before", "now", "now", "before")):
-        environment = {"PYTHONPATH": str(sites[name]), "CPPCUDA_EXPECTED_LIBRARY": ""}
-        for case, row in bench(stage, f"{name}-{turn}", *own, **environment).items():
+    seconds: dict[str, dict[str, float]] = {}
+    for name, site in sites.items():
+        environment = {"PYTHONPATH": str(site), "CPPCUDA_EXPECTED_LIBRARY": ""}
+        for case, row in bench(stage, name, "--part", "flagship", "--own", "--rounds", "5", **environment).items():
             if not row["failed"]:
-                samples = row["contestants"]["cppcuda"]["samples"]
-                seconds.setdefault(case, {}).setdefault(name, []).extend(samples)
+                seconds.setdefault(case, {})[name] = row["contestants"]["cppcuda"]["median"]
     for case, times in seconds.items():
         if len(times) == 2:
-            old, new = (statistics.median(times[name]) for name in ("before", "now"))
-            stage.results[case] = {"before": old, "now": new, "speedup": old / new}
-            print(f"  {case}: {old / new:.3f} times as fast as before", flush=True)
+            stage.results[case] = times | {"speedup": times["before"] / times["now"]}
+            print(f"  {case}: {stage.results[case]['speedup']:.3f} times as fast as before", flush=True)
     if not stage.results:
         raise RuntimeError("nothing was measured with both")
     speedups = sorted((result["speedup"], case) for case, result in stage.results.items())

@@ -479,8 +479,8 @@ MUTATIONS = [
     Mutation(
         "interpolation.cuda_launch_forgets_the_levels_before",
         "src/interpolation/cuda/kernel.cuh",
-        "  for (int d = 0; d < axes; ++d) sum[d] = lanes.index == 0 ? from[d] : A(0);",
-        "  for (int d = 0; d < axes; ++d) sum[d] = A(0);",
+        "    if (adds) stored = kit::load<width>(to + d);\n",
+        "",
         "simt *CudaHashGridLargeTables*",
     ),
     Mutation(

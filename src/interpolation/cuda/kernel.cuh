@@ -201,22 +201,21 @@ __device__ void store_rounded(T* to, const A* from) {
   kit::store(to, pack);
 }
 
-// Begins the sums of a point's lanes with what an earlier launch has stored.
+// Stores what the lanes of a point have summed, a value per axis, or adds it to what an earlier launch has stored.
 template <int axes, class A>
-__device__ void load_sums(const A* from, const Lanes& lanes, A (&sum)[axes]) {
-#pragma unroll
-  for (int d = 0; d < axes; ++d) sum[d] = lanes.index == 0 ? from[d] : A(0);
-}
-
-// Stores what the lanes of a point have summed, a value per axis.
-template <int axes, class A>
-__device__ void store_sums(A* to, const Lanes& lanes, A (&sum)[axes]) {
+__device__ void store_sums(A* to, const Lanes& lanes, A (&sum)[axes], bool adds) {
 #pragma unroll
   for (int d = 0; d < axes; ++d) sum[d] = lanes.sum(sum[d]);
   if (lanes.index != 0) return;
   constexpr int width = axes * sizeof(A) % 16 == 0 ? kit::pack_size<A> : 1;
 #pragma unroll
-  for (int d = 0; d < axes; d += width) store_rounded<width>(to + d, sum + d);
+  for (int d = 0; d < axes; d += width) {
+    kit::Pack<A, width> stored{};
+    if (adds) stored = kit::load<width>(to + d);
+#pragma unroll
+    for (int i = 0; i < width; ++i) stored.value[i] += sum[d + i];
+    kit::store(to + d, stored);
+  }
 }
 
 // ---- gather
@@ -358,7 +357,6 @@ __global__ void __launch_bounds__(kit::threads_per_block, grad_points_blocks<T>(
   lanes.for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
     A sum[axes] = {};
-    if (levels.first > 0) load_sums(p.grad_points + place.number * axes, lanes, sum);
     for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level);
       const T* table = p.table.at(place.batch, p.lookup.first_row(level));
@@ -372,7 +370,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, grad_points_blocks<T>(
         });
       }
     }
-    store_sums(p.grad_points + place.number * axes, lanes, sum);
+    store_sums(p.grad_points + place.number * axes, lanes, sum, levels.first > 0);
   });
 }
 
@@ -390,7 +388,6 @@ __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks
     const Place place = place_of(work, index);
     A direction[axes][1], sum_points[axes] = {};
     directions.read(place.batch, place.n, direction);
-    if (p.grad_points && levels.first > 0) load_sums(p.grad_points + place.number * axes, lanes, sum_points);
     for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level);
       const int64_t first_row = p.lookup.first_row(level), column = level * p.features;
@@ -419,7 +416,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks
         if (p.out) store_rounded<N>(p.out + place.number * p.columns() + column + f, sum);
       }
     }
-    if (p.grad_points) store_sums(p.grad_points + place.number * axes, lanes, sum_points);
+    if (p.grad_points) store_sums(p.grad_points + place.number * axes, lanes, sum_points, levels.first > 0);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
+#include "cppcuda/kit/cuda/tunable.h"
 
 namespace cppcuda::interpolation {
 
