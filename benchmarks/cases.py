@@ -156,14 +156,18 @@ def eikonal(features: int, rows: int = 65536) -> Case:
 
 
 def _bytes_of_rows(mode: str, count: int, features: int, itemsize: int, other: int, levels: int = 1) -> tuple[int, int]:
-    """The bytes that the rows of 8 corners, `count` rows of features and `other` bytes for each point have. Backward has
-    the gradients of the table and of the points."""
+    """The bytes read and written: for each point the rows of 8 corners, a row of features, and `other` bytes. Backward
+    computes the gradients of the table and of the points."""
     rows, values, other = (count * n for n in (8 * levels * features * itemsize, levels * features * itemsize, other))
     return (rows + other, values) if mode == "forward" else (rows + values + other, rows + 12 * count)
 
 
 def _rows_peer(
-    mode: str, levels: Sequence[Sequence[float]], features: int, prepare: Callable[..., Tensors], params_only: bool = False
+    mode: str,
+    levels: Sequence[Sequence[float]],
+    features: int,
+    prepare: Callable[..., Tensors],
+    params_only: bool = False,
 ) -> Contestant:
     """Moves the rows that the operator moves, without its arithmetic. prepare: table [V, F], points, and corners."""
 
@@ -570,5 +574,7 @@ def gpu_cases(tiny: bool = False, part: str = "all") -> list[Case]:
     """The cases of a part: "flagship", "others", "compiled", or "all", the first two."""
     if part == "compiled":
         return list(compiled_cases(tiny))
-    flagship, others = ([dataclasses.replace(c, plain=None) for c in f(tiny)] for f in (flagship_cases, other_gpu_cases))
+    flagship, others = (
+        [dataclasses.replace(c, plain=None) for c in f(tiny)] for f in (flagship_cases, other_gpu_cases)
+    )
     return {"all": flagship + others, "flagship": flagship, "others": others}[part]

@@ -157,8 +157,8 @@ def rows(
     """Writes the sums of the rows of all corners to `values`, [N, levels, F]. add: adds `values` to the rows instead.
 
     table [V, F] with F a power of two; points [N, 3] between 0 and 1; levels: for each level the scale of points, the
-    vertices per axis, the first row, and the number of rows if they are hashed (a power of two), else 0; corners [N, 8]:
-    the rows, if they do not follow from points.
+    vertices per axis, the first row, and the number of rows if they are hashed (a power of two), otherwise 0; corners
+    [N, 8]: the rows, if they do not follow from points.
     """
     features, count = table.shape[1], len(points)
     block = max(1, 512 // features)

@@ -142,9 +142,7 @@ class HashGrid:
     """hash_grid in 3 dims with 2 features per level: all levels at once, corner by corner."""
 
     def __init__(self, n_levels: int, log2_hashmap_size: int, base_resolution: int, per_level_scale: float) -> None:
-        self.levels = levels = _hash_grid.levels_of(
-            3, n_levels, log2_hashmap_size, base_resolution, per_level_scale
-        )
+        self.levels = levels = _hash_grid.levels_of(3, n_levels, log2_hashmap_size, base_resolution, per_level_scale)
         self.scale = torch.tensor([[level.scale] for level in levels], dtype=torch.float64)
         columns = [torch.tensor(c) for c in zip(*(level[1:] for level in levels), strict=True)]
         self.resolution, self.first_row, self.rows, self.is_hashed = columns

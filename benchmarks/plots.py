@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from targets import LSTM, OWN_LSTM, PRODUCTS, STREAM
+from targets import LSTM, OWN_LSTM, PRODUCTS, ROWS, STREAM
 
 # These share a colour and an entry in the legend, because no row has two of them.
 _BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample", "F.embedding_bag")
@@ -29,10 +29,11 @@ COLOURS = {
     "index_select": "#CC79A7",
     "cppcuda float32": "#56B4E9",
     "cppcuda loop": "#56B4E9",
+    "gather": "#56B4E9",
     LSTM: "#CC79A7",
     OWN_LSTM: "#F0E442",
     PRODUCTS: "#999999",
-    STREAM: "#000000",
+    **dict.fromkeys((STREAM, ROWS), "#000000"),
 }
 MARKERS = {"cppcuda": "o", "torch.compile": "^", STREAM: "_"}
 ELEMENTWISE = ("quick_gelu", "sigmoid")
@@ -97,7 +98,8 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
     rows = [r for r in rows if any("ratio" in r["contestants"].get(p, {}) for p in peers)]
     if not rows:
         return
-    start = 0 if peers == [STREAM] else 1
+    is_bound = peers == [STREAM, ROWS]
+    start = 0 if is_bound else 1
     bars = [[(p, r["contestants"][p]) for p in peers if "ratio" in r["contestants"].get(p, {})] for r in rows]
     height = 1.6 + 0.16 * (sum(map(len, bars)) + 0.8 * len(rows))
     figure, axes = plt.subplots(figsize=(11, height), layout="constrained")
@@ -108,7 +110,7 @@ def draw_bars(rows: Rows, peers: list[str], xlabel: str, title: str, path: Path)
         ticks.append(y + (len(group) - 1) / 2)
         for name, c in group:
             ratio, (low, high) = c["ratio"], c["ratio_quartiles"]
-            colour = COLOURS["cppcuda"] if name == STREAM else COLOURS[name]
+            colour = COLOURS["cppcuda"] if is_bound else COLOURS[name]
             (bar,) = axes.barh(y, ratio - start, 0.9, left=start, color=colour)
             handles.setdefault(built_in if name in _BUILT_IN else name, bar)
             axes.plot([low, high], [y, y], color="#333333", linewidth=1)
@@ -138,9 +140,9 @@ def draw(rows: Rows, title: str, folder: Path) -> None:
     rows = sorted(rows, key=lambda r: r["op"])  # a stable sort: within an operator, in the order of measurement
     for mode in ("forward", "backward"):
         draw_times(rows, mode, title, folder / f"time_{mode}.png")
-    text = "fraction of the memory roofline (time of a stream loop with the same reads and writes / cppcuda's)"
-    draw_bars(rows, [STREAM], text, title, folder / "roofline.png")
-    peers = [name for name in COLOURS if name not in ("cppcuda", STREAM)]
+    text = "fraction of the memory roofline (time of a loop that moves the same bytes or rows / cppcuda's)"
+    draw_bars(rows, [STREAM, ROWS], text, title, folder / "roofline.png")
+    peers = [name for name in COLOURS if name not in ("cppcuda", STREAM, ROWS)]
     # Only the elementwise cases that have a target, because a plot of every size would be too large.
     groups = {"elementwise": [r for r in rows if r["op"] in ELEMENTWISE and r["targeted"]]}
     for op in ("trilinear", "trilinear_indexed", "grid_sample3d", "hash_grid", "upsample", "lltm"):

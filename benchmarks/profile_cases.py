@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes cppcuda's calls of the flagship cases for a GPU once, for ncu, with the names of the cases as NVTX ranges.
 
-    benchmarks/profile_cases.py [--share I/N]    every Nth case, beginning with case I
+benchmarks/profile_cases.py [--share I/N]    every Nth case, beginning with case I
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The targets as data, for two cores of a CPU and for an H100 or H200. If a target has several cases, the worst one counts."""
+"""The targets as data, for two cores of a CPU and for an H100 or H200.
+
+If a target has several cases, the worst one counts.
+"""
 
 from __future__ import annotations
 

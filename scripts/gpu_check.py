@@ -69,7 +69,7 @@ METRICS = (
     "smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.ratio",
 )
 # Without the first option ncu would lock the clock rates of the GPU, which other programs share.
-NCU = ("--clock-control", "none", "--cache-control", "none", "--nvtx", "--csv", "--page", "raw", "--print-units", "base")
+NCU = "--clock-control none --cache-control none --nvtx --csv --page raw --print-units base".split()
 # The last seconds are for ending the processes and writing the files.
 MARGIN = 20
 # After such an error no CUDA call of the process works.
@@ -387,7 +387,7 @@ def counters(stage: Stage) -> str:
         if not rows and ended != "no time left":
             # A GPU may lack some of them, and ncu then counts nothing.
             printed = "".join(file.read_text() for file in stage.log.glob("counters-*"))
-            metrics = [m for m in metrics if not re.search(rf"(?i)(error|find|unknown).*{re.escape(m.split('.')[0])}", printed)]
+            metrics = [m for m in metrics if not re.search(rf"(error|find).*\b{m.split('.')[0]}\b", printed, re.I)]
             ended, rows = profile(third, metrics)
         stage.results |= {f"{third[0]} {row['ID']}": row for row in rows}
         if ended != "exit status 0" or not rows:
@@ -564,7 +564,9 @@ def run_stages(options: argparse.Namespace, report: Report, environment: dict[st
         entry: dict[str, Any] = {"status": "running", "seconds": 0, "line": "", "results": kept_results}
         report.results["stages"][name] = entry
         (report.work / name).mkdir()
-        stage = Stage(report.work / name, start + seconds, environment, entry["results"], options.dry_run, options.before)
+        stage = Stage(
+            report.work / name, start + seconds, environment, entry["results"], options.dry_run, options.before
+        )
         print(f"== {name} (at most {seconds:.0f} s)", flush=True)
         try:
             if seconds < 5:

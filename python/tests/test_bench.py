@@ -142,7 +142,9 @@ def test_a_worker_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch,
 def test_cases_of_earlier_calls_are_skipped(tmp_path: Path) -> None:
     names = [case.name for case in bench.gpu_cases(tiny=True, part="others")]
     (tmp_path / "done.json").write_text(json.dumps(names[:5]))
-    options = bench.argparse.Namespace(device="cuda", tiny=True, part="others", quick=False, case="", own=False, again=False)
+    options = bench.argparse.Namespace(
+        device="cuda", tiny=True, part="others", quick=False, case="", own=False, again=False
+    )
     options.skip = tmp_path / "done.json"
     assert [case.name for case in bench.selected(options)] == names[5:]
 
@@ -151,7 +153,9 @@ def test_failed_cases_are_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case, *_ = bench.selected(
-        bench.argparse.Namespace(device="cuda", tiny=True, part="all", quick=False, skip=None, case="", own=False, again=False)
+        bench.argparse.Namespace(
+            device="cuda", tiny=True, part="all", quick=False, skip=None, case="", own=False, again=False
+        )
     )
     row = bench.failed_row(case, "AssertionError: differs\nby much", "cuda")
     about = dict.fromkeys(("commit", "uncommitted_changes", "torch", "gpu"), False)
