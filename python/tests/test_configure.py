@@ -392,3 +392,46 @@ def test_cuda_files_are_compiled_first(configure: Configure) -> None:
     with_cuda = commands()
     assert configure(TORCH, "-DCPPCUDA_WITH_CUDA=OFF", again=True).succeeded
     assert commands() == with_cuda
+
+
+# A call of a __device__ function in a host template, whose address is taken. nvcc compiles it to exit(1).
+HOST_CALLS = """
+template <class T>
+struct Points {
+  const T* data;
+  QUALIFIERS bool given() const { return data; }
+};
+__global__ void kernel(int* out) { *out = 1; }
+template <class T>
+void indirect(Points<T> points, int* out) {
+  if (points.given()) kernel<<<1, 1>>>(out);
+}
+template <class F>
+bool add(F f) {
+  static F table;
+  table = f;
+  return true;
+}
+template <class T>
+bool add_all() {
+  return add(&indirect<T>);
+}
+bool added = add_all<float>();
+"""
+
+
+@pytest.mark.parametrize("qualifiers", ["__host__ __device__", "__device__"])
+def test_host_code_that_calls_device_functions(tmp_path: Path, qualifiers: str) -> None:
+    source, obj = tmp_path / "launch.cu", tmp_path / "launch.o"
+    source.write_text(HOST_CALLS.replace("QUALIFIERS", qualifiers))
+    compiled = subprocess.run([nvcc_of_this_torch(), "-std=c++20", "-O3", "-c", source, "-o", obj], capture_output=True)
+    assert not compiled.returncode and b"given" not in compiled.stderr  # no error, and no warning of the call
+    script = ROOT / "cmake/CheckHostCalls.cmake"
+    command = [tool("cmake"), "-DNM=nm", "-DOBJDUMP=objdump", "-P", str(script), str(obj)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    text = " ".join(done.stderr.split())
+    if qualifiers == "__device__":
+        assert done.returncode and "Host code calls a __device__ function, which nvcc compiled to exit(1)" in text
+        assert f"{obj} in void indirect<float>(Points<float>, int*)" in text and "CPPCUDA_HOST_DEVICE" in text
+    else:
+        assert not done.returncode and not text
