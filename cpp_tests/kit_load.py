@@ -1,4 +1,4 @@
-"""cppcuda.kit.load builds operators from single files. scripts/test_kit runs this in an empty folder."""
+"""cppcuda.kit.load builds operators from single files and a project. scripts/test_kit runs this in an empty folder."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from cppcuda.kit import KitError, load
+from cppcuda.kit import KitError, load, new
 
 ROOT = Path(__file__).parent
 HEADER = (ROOT / "second_library/elementwise/swish.h").read_text()
@@ -43,16 +43,17 @@ def main() -> None:
 
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("notebook::swish", "CUDA")
     # Compiling the CUDA kernels, and loading them, needs no GPU.
-    Path("with_cuda.h").write_text(HEADER.replace("second", "with_cuda"))
+    new("project", "with_cuda", elementwise="swish")
     try:
-        with_cuda = load("with_cuda", "with_cuda.h", cuda="ON")
+        with_cuda = load("with_cuda", "project/src", cuda="ON")
     except KitError as error:
         if not re.search("no nvcc .*was found", " ".join(str(error).split())):
             raise
         print("kit_load: CUDA SKIPPED, there is no nvcc")
+        with_cuda = load("with_cuda", "project/src", cuda="OFF")
     else:
         assert torch._C._dispatch_has_kernel_for_dispatch_key("with_cuda::swish", "CUDA")
-        torch.testing.assert_close(with_cuda.swish(x, 1.5), ops.swish(x, 1.5))
+    torch.testing.assert_close(with_cuda.swish(x, 1.5), ops.swish(x, 1.5))
 
     Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
     for _ in range(2):  # the second error is the kept one

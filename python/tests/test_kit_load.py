@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from cppcuda import _compile
-from cppcuda.kit import KitError, _jit, load
+from cppcuda.kit import KitError, _jit, load, new
+
+EXAMPLE = Path(__file__).parents[2] / "examples/spherical_harmonics"
 
 pytestmark = pytest.mark.any_torch
 
@@ -35,8 +38,9 @@ def test_bad_sources() -> None:
     Path("other").mkdir()
     Path("other/a.cpp").write_text("// nothing\n")
     Path("clip.h").write_text(HEADER.format(name="Clip"))
-    refused("missing.cpp is no file", "fast_ops", "missing.cpp")
-    refused("a.txt is no .cpp, .cu, .cuh or .h file", "fast_ops", "a.txt")
+    refused("there is no file missing.cpp", "fast_ops", "missing.cpp")
+    refused("sources must be .cpp, .cu, .cuh or .h files, got a.txt", "fast_ops", "a.txt")
+    refused(r"other is a folder; pass it alone, not in a list of files: load\(name, 'other'\)", "fast_ops", "other")
     refused("two files have the same name: a.cpp, other/a.cpp", "fast_ops", "a.cpp", "other/a.cpp")
     refused("no .cpp file and no header with an elementwise operator", "fast_ops", "plain.h")
     refused("no .cpp file and no header with an elementwise operator", "fast_ops")
@@ -55,6 +59,24 @@ def test_headers_become_a_family() -> None:
     assert {"elementwise/cpu_kernel.cpp", "elementwise/cuda.cu", "elementwise/register.cpp"} <= made.keys()
     assert "TORCH_LIBRARY_FRAGMENT(fast_ops, m)" in made["elementwise/register.cpp"]
     assert not any("my_ops" in text or "swish" in text.lower() for text in made.values())
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "rows", "example"])
+def test_headers_of_a_project_are_found(tmp_path: Path, kind: str) -> None:
+    """scripts/test_kit builds such a folder."""
+    project, namespace = tmp_path / "project", "fast_ops"
+    if kind == "example":
+        project, namespace = EXAMPLE, "sph"
+        if not project.is_dir():
+            pytest.skip("not in a source tree")
+    else:
+        new(project, namespace, **{kind: "soft_clip"})  # type: ignore[arg-type]
+    files = _jit._files(project / "src")
+    texts = [file.read_text() for file in files.values()]
+    included = {name for text in texts for name in re.findall(r'^#include [<"](.*)[>"]$', text, re.M)}
+    own = {name for name in included if name.startswith((f"{namespace}/", "ops/", "elementwise/"))}
+    assert any(name.startswith(f"{namespace}/") for name in own) and own <= files.keys(), own - files.keys()
+    assert not _jit._elementwise(namespace, files)  # the folder has these files
 
 
 def test_missing_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

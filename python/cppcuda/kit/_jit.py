@@ -23,18 +23,22 @@ cppcuda_add_operators({name} SOURCES "{sources}")
 def _files(sources: str | Path | Sequence[str | Path]) -> dict[str, Path]:
     """The files of a build by their places in the folder of sources."""
     if isinstance(sources, str | Path) and Path(sources).is_dir():
-        folder = Path(sources)
-        return {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}
+        folder = Path(sources).resolve()
+        headers = folder.parent / "include"  # of a project; every source finds the headers of its own folder
+        files = {str(p.relative_to(headers)): p for p in sorted(headers.rglob("*.h"))}
+        return files | {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}
     given = [Path(p) for p in ([sources] if isinstance(sources, str | Path) else sources)]
     # cppcuda_add_operators searches .cu files in ops/*/cuda. Headers are found from every file.
     files = {f"ops/all/cuda/{p.name}" if p.suffix == ".cu" else p.name: p for p in given}
     if len(files) != len(given):
         raise KitError(f"two files have the same name: {', '.join(map(str, given))}")
     for p in given:
+        if p.is_dir():
+            raise KitError(f"{p} is a folder; pass it alone, not in a list of files: load(name, {str(p)!r})")
         if not p.is_file():
-            raise KitError(f"{p} is no file")
+            raise KitError(f"there is no file {p}")
         if p.suffix not in (".cpp", ".cu", ".cuh", ".h"):
-            raise KitError(f"{p} is no .cpp, .cu, .cuh or .h file")
+            raise KitError(f"sources must be .cpp, .cu, .cuh or .h files, got {p}")
     return files
 
 
@@ -72,8 +76,8 @@ def load(
     Args:
         name: the namespace of the operators.
         sources: headers with elementwise operators, ``.cpp`` files with other operators, ``.cu`` files with CUDA
-            kernels, and the headers that they include; or a folder with the files that ``cppcuda_add_operators``
-            expects, such as ``src`` of a project that :func:`cppcuda.kit.new` made.
+            kernels, and the headers that they include; or the folder ``src`` of a project like those that
+            :func:`cppcuda.kit.new` makes. The headers in the folder ``include`` next to it are found.
         cuda: whether to compile the ``.cu`` files. ``"AUTO"``: if there are a GPU, a CUDA build of torch and its nvcc.
         build_folder: the folder of the build, in which only what has changed is compiled again (default: a folder in
             ``~/.cache/cppcuda/kit`` for each set of sources).
