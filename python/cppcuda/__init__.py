@@ -4,11 +4,16 @@ Importing the package registers the operators (``torch.ops.cppcuda.*``). ``cppcu
 functions, ``cppcuda.nn`` as modules.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from cppcuda import jit
 
-if TYPE_CHECKING or jit.is_installed():
+# ``python -m cppcuda.kit`` imports this package first. It needs neither the operators nor torch, whose import takes
+# seconds. While Python looks for the module of -m, sys.argv begins with "-m".
+_runs_kit = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "cppcuda.kit"
+
+if TYPE_CHECKING or (jit.is_installed() and not _runs_kit):
     from pathlib import Path
 
     import cppcuda._build as _build

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import torch
+# torch is imported by the functions that need it, because ``python -m cppcuda.kit`` must start without it.
 
 # Messages of compilers that lacked something: the same build may succeed later.
 _TEMPORARY = ("No space left on device", "Killed signal")
@@ -52,6 +52,8 @@ def digest(*parts: object) -> str:
 
 def cuda_options(name: str, cuda: str) -> tuple[list[str], str | None]:
     """CMake's options for CUDA ("AUTO", "ON" or "OFF"), and what the environment adds to them."""
+    import torch
+
     environment = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if cuda == "AUTO" and not torch.cuda.is_available():
         cuda = "OFF"
@@ -148,6 +150,8 @@ def build(
         BuildError: A tool is missing, the folder cannot be written, or the build failed. The message has the compiler's
             first error and the path of the whole output.
     """
+    import torch
+
     library, built, failed, log = (folder / file for file in (f"build/lib{name}.so", "built", "failed", "log.txt"))
 
     def is_built() -> bool:

@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from cppcuda import _compile
 
 _ROOT = Path(__file__).parents[2]
@@ -45,6 +43,8 @@ def load(cuda: Literal["AUTO", "ON", "OFF"] = "AUTO", verbose: bool = False) -> 
         ImportError: A tool is missing, or the build failed. The message has the compiler's first error and the path of
             the whole output.
     """
+    import torch
+
     if not is_installed():
         options, environment = _compile.cuda_options("cppcuda", cuda)
         sources = [

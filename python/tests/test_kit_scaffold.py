@@ -150,6 +150,17 @@ def test_command(tmp_path: Path) -> None:
     assert (again.returncode, again.stdout, again.stderr) == (1, "", "error: p exists\n")
 
 
+@pytest.mark.parametrize("arguments", ["--help", "new p --namespace fast_ops --elementwise x", "add q --rows y"])
+def test_the_command_does_not_import_torch(tmp_path: Path, arguments: str) -> None:
+    """It takes seconds, which these commands would mostly consist of."""
+    make(tmp_path / "q", elementwise="x")
+    command = [sys.executable, "-X", "importtime", "-m", "cppcuda.kit", *arguments.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode == 0 and "cppcuda.kit._scaffold" in imported, done.stderr
+    assert "torch" not in imported
+
+
 @pytest.mark.skipif(not TUTORIAL.is_file(), reason="not in a source tree")
 def test_the_tutorial_shows_the_template(tmp_path: Path) -> None:
     """scripts/test_kit compiles and runs what the tutorial quotes."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from cppcuda import _compile
 from cppcuda.kit._scaffold import KitError, check_namespace, elementwise_files
 
@@ -90,6 +88,8 @@ def load(
         KitError: A file is missing, a tool is missing, or the build failed. The message has the compiler's first error
             and the path of the whole output.
     """
+    import torch
+
     import cppcuda
 
     check_namespace(name)
