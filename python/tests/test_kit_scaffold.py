@@ -47,10 +47,13 @@ def test_files_say_first_what_to_change(tmp_path: Path, kind: str) -> None:
 
 
 def test_add_lists_operators_in_order(tmp_path: Path) -> None:
-    project = make(tmp_path / "p", elementwise="middle")
-    for name in ("zeta", "alpha", "c"):  # "c" is a part of the names of files beside those of the operators
+    project, other = make(tmp_path / "p", elementwise="middle"), make(tmp_path / "other", elementwise="middle")
+    names = ("zeta", "alpha", "c")  # "c" is a part of the names of files beside those of the operators
+    for name in names:
         add(project, elementwise=name)
     add(project, rows="norm")
+    add(other, elementwise=names, rows="norm")
+    assert texts(project) == texts(other)
     family = (project / "src/elementwise/family.h").read_text()
     assert "Family<Alpha, C, Middle, Zeta>" in family
     assert re.findall(r'"elementwise/(\w+)\.h"', family) == ["alpha", "c", "middle", "zeta"]
@@ -68,11 +71,12 @@ def test_add_lists_operators_in_order(tmp_path: Path) -> None:
 def test_the_first_elementwise_operator_brings_the_family(tmp_path: Path) -> None:
     project = make(tmp_path / "p", rows="norm")
     assert not (project / "src/elementwise").exists()
-    add(project, elementwise="soft_clip")
+    add(project, elementwise=["soft_clip", "ramp"])
     other = make(tmp_path / "other", elementwise="soft_clip")
+    add(other, elementwise="ramp")
     same = {name: text for name, text in texts(project).items() if name.startswith("src/elementwise/")}
     assert same == {name: text for name, text in texts(other).items() if name.startswith("src/elementwise/")}
-    assert "Family<SoftClip>" in same["src/elementwise/family.h"]
+    assert "Family<Ramp, SoftClip>" in same["src/elementwise/family.h"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,7 +111,7 @@ def test_errors_of_new(tmp_path: Path) -> None:
         unchanged(tmp_path, lambda: new(*arguments, **options), message)  # type: ignore[arg-type]
 
     refused("p exists", str(existing), "fast_ops", elementwise="x")
-    refused("no_such is no folder", str(tmp_path / "no_such" / "p"), "fast_ops", elementwise="x")
+    refused("no_such is not a folder", str(tmp_path / "no_such" / "p"), "fast_ops", elementwise="x")
     for namespace in ("aten", "torch", "cppcuda", "std", "class", "import", "int"):
         refused(f"'{namespace}' is a reserved name; choose another namespace", str(path), namespace, elementwise="x")
     for name in ("", "Upper", "9x", "with-dash", "a__b", "_x", "x_", "ä", "a b", "../x"):
@@ -123,9 +127,12 @@ def test_errors_of_new(tmp_path: Path) -> None:
 def test_errors_of_add(tmp_path: Path) -> None:
     project = make(tmp_path / "p", elementwise="soft_clip")
 
-    def refused(message: str, path: Path = project, **options: str) -> None:
+    def refused(message: str, path: Path = project, **options: str | list[str]) -> None:
         unchanged(tmp_path, lambda: add(path, **options), message)
 
+    refused("name at least one operator")
+    refused("the operator x is named twice", elementwise=["x", "y"], rows="x")
+    refused("is there an operator soft_clip already", elementwise=["x", "soft_clip"])
     for kind in KINDS:
         refused("is there an operator soft_clip already", **{kind: "soft_clip"})
         refused("'class' is a reserved name", **{kind: "class"})
@@ -148,6 +155,8 @@ def test_command(tmp_path: Path) -> None:
     assert done.returncode == 0 and "p/CMakeLists.txt" in done.stdout.splitlines(), done.stderr
     again = run("new", "p", "--namespace", "fast_ops", "--elementwise", "soft_clip")
     assert (again.returncode, again.stdout, again.stderr) == (1, "", "error: p exists\n")
+    added = run("add", "p", "--elementwise", "gelu", "ramp", "--rows", "norm", "--rows", "soft_max")
+    assert added.returncode == 0 and "p/src/ops/soft_max/op.h" in added.stdout.splitlines(), added.stderr
 
 
 @pytest.mark.parametrize("arguments", ["--help", "new p --namespace fast_ops --elementwise x", "add q --rows y"])

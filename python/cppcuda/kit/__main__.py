@@ -1,4 +1,4 @@
-"""``python -m cppcuda.kit``: makes a library of operators, adds an operator to it, or makes its wheel."""
+"""``python -m cppcuda.kit``: makes a library of operators, adds operators to it, or makes its wheel."""
 
 import argparse
 import sys
@@ -9,21 +9,29 @@ from cppcuda.kit import LICENSES, KitError, _wheel, add, new
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m cppcuda.kit", description="Makes libraries of PyTorch operators.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("new", "make a project with one operator"), ("add", "add an operator to a project")):
-        command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-        command.add_argument("path", metavar="PATH", help="the project's folder")
-        kinds = command.add_mutually_exclusive_group(required=True)
-        kinds.add_argument("--elementwise", metavar="NAME", help="an elementwise operator, with one formula")
-        kinds.add_argument("--rows", metavar="NAME", help="an operator that reduces rows, with kernels and derivatives")
-        if name == "new":
-            command.add_argument("--namespace", required=True, help="operators are torch.ops.NAMESPACE.NAME")
-            command.add_argument(
-                "--cuda", action=argparse.BooleanOptionalAction, default=True, help="with CUDA kernels (default: yes)"
-            )
-            command.add_argument("--license", choices=LICENSES, default="MIT", help="the licence (default: MIT)")
-            command.add_argument("--author", help="the copyright holder (default: the authors of NAMESPACE)")
-    text = "make one wheel for several versions of torch"
-    _wheel.add_arguments(commands.add_parser("wheel", help=text, description=text.capitalize() + "."))
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    new_project = command("new", "make a project with one operator")
+    new_project.add_argument("path", metavar="PATH", help="the project's folder")
+    add_operators = command("add", "add operators to a project")
+    add_operators.add_argument("path", metavar="PATH", help="the project's folder")
+    kinds = {
+        "--elementwise": "an elementwise operator, with one formula",
+        "--rows": "an operator that reduces rows, with kernels and derivatives",
+    }
+    one = new_project.add_mutually_exclusive_group(required=True)
+    for option, text in kinds.items():
+        one.add_argument(option, metavar="NAME", help=text)
+        add_operators.add_argument(option, action="extend", nargs="+", default=[], metavar="NAME", help=text)
+    new_project.add_argument("--namespace", required=True, help="operators are torch.ops.NAMESPACE.NAME")
+    new_project.add_argument(
+        "--cuda", action=argparse.BooleanOptionalAction, default=True, help="with CUDA kernels (default: yes)"
+    )
+    new_project.add_argument("--license", choices=LICENSES, default="MIT", help="the licence (default: MIT)")
+    new_project.add_argument("--author", help="the copyright holder (default: the authors of NAMESPACE)")
+    _wheel.add_arguments(command("wheel", "make one wheel for several versions of torch"))
     return parser
 
 

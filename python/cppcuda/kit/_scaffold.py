@@ -6,6 +6,7 @@ import datetime
 import keyword
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 _TEMPLATE = Path(__file__).parent / "template"
@@ -15,6 +16,8 @@ _KINDS = {"elementwise": "swish", "rows": "row_norm"}
 # The files that list the operators.
 _FAMILY = "src/elementwise/family.h"
 _PACKAGE = "python/my_ops/__init__.py"
+
+_Names = str | Sequence[str] | None
 
 # Namespaces of torch and of C++, and names of files beside those of the operators.
 _RESERVED_NAMESPACES = {
@@ -79,12 +82,15 @@ class _Operator:
         return re.sub("|".join(names), lambda found: names[found[0]], text)
 
 
-def _operator(elementwise: str | None, rows: str | None, namespace: str) -> _Operator:
-    if (elementwise is None) == (rows is None):
-        raise KitError("name one operator: elementwise or rows")
-    operator = _Operator("elementwise", elementwise) if elementwise is not None else _Operator("rows", rows or "")
-    _check_name("operator", operator.name, _RESERVED_OPERATORS | {namespace})
-    return operator
+def _operators(elementwise: _Names, rows: _Names, namespace: str) -> list[_Operator]:
+    operators: dict[str, _Operator] = {}
+    for kind, given in (("elementwise", elementwise), ("rows", rows)):
+        for name in [given] if isinstance(given, str) else given or ():
+            _check_name("operator", name, _RESERVED_OPERATORS | {namespace})
+            if name in operators:
+                raise KitError(f"the operator {name} is named twice")
+            operators[name] = _Operator(kind, name)
+    return list(operators.values())
 
 
 def _template_files() -> list[str]:
@@ -175,9 +181,12 @@ def new(
     if folder.exists() or folder.is_symlink():
         raise KitError(f"{folder} exists")
     if not folder.absolute().parent.is_dir():
-        raise KitError(f"{folder.absolute().parent} is no folder")
+        raise KitError(f"{folder.absolute().parent} is not a folder")
     check_namespace(namespace)
-    operator = _operator(elementwise, rows, namespace)
+    operators = _operators(elementwise, rows, namespace)
+    if len(operators) != 1:
+        raise KitError("name one operator: elementwise or rows")
+    (operator,) = operators
     if license not in LICENSES:
         raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")
     files = _operator_files(operator, namespace, cuda, with_family=operator.kind == "elementwise")
@@ -209,47 +218,60 @@ def _write_new(folder: Path, files: dict[str, str]) -> list[Path]:
     return [folder / name for name in sorted(files)]
 
 
-def add(path: str | Path, elementwise: str | None = None, rows: str | None = None) -> list[Path]:
-    """Adds an operator to a project that :func:`new` made. It has CUDA kernels if the others have.
+def add(path: str | Path, elementwise: str | Sequence[str] = (), rows: str | Sequence[str] = ()) -> list[Path]:
+    """Adds operators to a project that :func:`new` made. They have CUDA kernels if the others have.
 
     Args:
         path: the project's folder.
-        elementwise: the name of an elementwise operator.
-        rows: the name of an operator that reduces rows. Name one of the two.
+        elementwise: the name of an elementwise operator, or several names.
+        rows: the name of an operator that reduces rows, or several names.
 
     Returns:
         The files that were written or changed.
 
     Raises:
-        KitError: There is no such project, the operator exists, or a name is bad or reserved. Nothing was written.
+        KitError: There is no such project, an operator exists, or a name is bad or reserved. Nothing was written.
     """
     folder = Path(path)
     lists = folder / "CMakeLists.txt"
     found = re.search(r"cppcuda_add_operators\(\w+ NAMESPACE (\w+)", lists.read_text()) if lists.is_file() else None
     if not found:
         raise KitError(f"{folder} has no CMakeLists.txt with cppcuda_add_operators(... NAMESPACE ...)")
-    namespace = found[1]
-    operator = _operator(elementwise, rows, namespace)
-    cuda = any((folder / "src").rglob("*.cu"))
-    elementwise_operator, has_family = operator.kind == "elementwise", (folder / _FAMILY).is_file()
-    files = _operator_files(operator, namespace, cuda, with_family=elementwise_operator and not has_family)
-    if elementwise_operator and has_family:
-        text = (folder / _FAMILY).read_text()
-        line = f'#include "elementwise/{operator.name}.h"'
-        text = _with_line(_FAMILY, text, '#include "elementwise/', line)
-        files[_FAMILY] = _with_member(_FAMILY, text, _camel(operator.name))
-    package = operator.rendered(_PACKAGE, namespace)
-    if not (folder / package).is_file():
-        raise KitError(f"{folder / package} is missing")
-    existing = [name for name in files if name != _FAMILY and (folder / name).exists()]
-    if existing:
-        raise KitError(f"{folder / existing[0]} exists: is there an operator {operator.name} already?")
-    text = (folder / package).read_text()
-    line = f"from {namespace}.{operator.name} import {operator.name}  # noqa: E402"
-    text = _with_line(package, text, rf"from {namespace}\.\w+ import ", line)
-    files[package] = _with_line(package, text, r'    "\w+",$', f'    "{operator.name}",')
+    operators = _operators(elementwise, rows, found[1])
+    if not operators:
+        raise KitError("name at least one operator: elementwise or rows")
+    files: dict[str, str] = {}
+    for operator in operators:
+        files |= _added(folder, files, operator, found[1])
     for name, text in files.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     return [folder / name for name in sorted(files)]
+
+
+def _added(folder: Path, written: dict[str, str], operator: _Operator, namespace: str) -> dict[str, str]:
+    """The files that an operator adds to a project or changes in it, after others that will be written."""
+
+    def current(name: str) -> str | None:
+        file = folder / name
+        return written.get(name) or (file.read_text() if file.is_file() else None)
+
+    is_elementwise, family = operator.kind == "elementwise", current(_FAMILY)
+    cuda = any((folder / "src").rglob("*.cu"))
+    files = _operator_files(operator, namespace, cuda, with_family=is_elementwise and not family)
+    existing = [name for name in files if (folder / name).exists()]
+    if existing:
+        raise KitError(f"{folder / existing[0]} exists: is there an operator {operator.name} already?")
+    if is_elementwise and family:
+        line = f'#include "elementwise/{operator.name}.h"'
+        family = _with_line(_FAMILY, family, '#include "elementwise/', line)
+        files[_FAMILY] = _with_member(_FAMILY, family, _camel(operator.name))
+    package = operator.rendered(_PACKAGE, namespace)
+    text = current(package)
+    if text is None:
+        raise KitError(f"{folder / package} is missing")
+    line = f"from {namespace}.{operator.name} import {operator.name}  # noqa: E402"
+    text = _with_line(package, text, rf"from {namespace}\.\w+ import ", line)
+    files[package] = _with_line(package, text, r'    "\w+",$', f'    "{operator.name}",')
+    return files
