@@ -46,6 +46,23 @@ def test_files_say_first_what_to_change(tmp_path: Path, kind: str) -> None:
     assert silent == {"LICENSE", "python/fast_ops/py.typed"}
 
 
+@pytest.mark.parametrize("cuda", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_list_the_files_of_the_template(tmp_path: Path, kind: str, cuda: bool) -> None:
+    project = make(tmp_path / "p", **{kind: "soft_clip"}, cuda=cuda)
+    samples = (project / "python/fast_ops/samples/soft_clip.py").read_text()
+    (listed,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(samples).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TEMPLATE_FILES"
+    )
+    assert sorted(listed) == sorted(name for name in texts(project) if "soft_clip" in name)
+    assert "template_files=TEMPLATE_FILES" in samples and "These files are still the template's" in samples
+    (declared,) = (name for name in listed if name.endswith(("soft_clip/op.h", "elementwise/soft_clip.h")))
+    pointer = "// python/fast_ops/samples/soft_clip.py lists the files that are still the template's."
+    assert pointer in (project / declared).read_text().splitlines()
+
+
 def test_add_lists_operators_in_order(tmp_path: Path) -> None:
     project, other = make(tmp_path / "p", elementwise="middle"), make(tmp_path / "other", elementwise="middle")
     names = ("zeta", "alpha", "c")  # "c" is a part of the names of files beside those of the operators
@@ -153,10 +170,12 @@ def test_command(tmp_path: Path) -> None:
 
     done = run("new", "p", "--namespace", "fast_ops", "--elementwise", "soft_clip", "--no-cuda", "--license", "MIT")
     assert done.returncode == 0 and "p/CMakeLists.txt" in done.stdout.splitlines(), done.stderr
+    listing = "p/python/fast_ops/samples/soft_clip.py lists the files that are still copies of the template's operator."
+    assert listing in done.stdout.splitlines()
     again = run("new", "p", "--namespace", "fast_ops", "--elementwise", "soft_clip")
     assert (again.returncode, again.stdout, again.stderr) == (1, "", "error: p exists\n")
     added = run("add", "p", "--elementwise", "gelu", "ramp", "--rows", "norm", "--rows", "soft_max")
-    assert added.returncode == 0 and "p/src/ops/soft_max/op.h" in added.stdout.splitlines(), added.stderr
+    assert added.returncode == 0 and added.stdout.count(" lists the files that ") == 4, added.stderr
 
 
 @pytest.mark.parametrize("arguments", ["--help", "new p --namespace fast_ops --elementwise x", "add q --rows y"])

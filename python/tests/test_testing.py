@@ -137,7 +137,18 @@ def test_suite(tmp_path: Path) -> None:
     done = suite(tmp_path, "--operators", "my_samples", "-k", "float64 or vmap", "--support-matrix", str(matrix))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^ +sigmoid\nfloat64 +yes$", done.stdout, re.M), done.stdout
+    assert "template" not in done.stdout
     assert "| float64 | yes |" in matrix.read_text() and "| AOTInductor |  |" in matrix.read_text()
+
+
+@pytest.mark.any_torch
+def test_suite_says_what_is_still_the_template(tmp_path: Path) -> None:
+    """All tests of a new operator of the kit pass, because it computes what the template's operator does."""
+    samples = SAMPLES.replace("strides=None,", 'strides=None, template_files=("src/a.h", "src/b.h"),')
+    (tmp_path / "my_samples.py").write_text(samples)
+    done = suite(tmp_path, "--operators", "my_samples", "-k", "float64")
+    line = "aten::sigmoid still has the code of the kit's template in src/a.h, src/b.h"
+    assert done.returncode == 0 and done.stdout.splitlines().count(line) == 1, done.stdout
 
 
 @pytest.mark.any_torch

@@ -47,6 +47,9 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(*files, sep="\n")
+    for file in files:
+        if file.parent.name == "samples" and file.name != "__init__.py":
+            print(f"{file} lists the files that are still copies of the template's operator.")
     print(f"Build and test them with {given['path']}/scripts/test")
     return 0
 

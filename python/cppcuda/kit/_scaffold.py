@@ -135,11 +135,13 @@ def _operator_files(operator: _Operator, namespace: str, cuda: bool, with_family
     """The files of an operator and, if requested, those of the family of elementwise operators."""
     family = "src/elementwise/" if with_family else None
     paths = [p for p in _template_files() if _operator_of(p) == operator.kind or (family and p.startswith(family))]
-    return {
-        operator.rendered(p, namespace): operator.rendered((_TEMPLATE / p).read_text(), namespace)
-        for p in paths
-        if cuda or not _is_cuda(p)
-    }
+    files = {}
+    for path in paths if cuda else [p for p in paths if not _is_cuda(p)]:
+        text = (_TEMPLATE / path).read_text()
+        if not cuda:
+            text = re.sub(r'^    "\S*/cuda/\S*",\n', "", text, flags=re.M)  # in the list of the operator's files
+        files[operator.rendered(path, namespace)] = operator.rendered(text, namespace)
+    return files
 
 
 def elementwise_files(namespace: str) -> dict[str, str]:

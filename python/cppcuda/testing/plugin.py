@@ -113,6 +113,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.getoption("operators") and _matrix.operators:
         terminalreporter.section("support matrix")
         terminalreporter.write_line(_matrix.text())
+    for entry in OPS:
+        if entry.template_files:
+            files = ", ".join(entry.template_files)
+            terminalreporter.write_line(
+                f"{entry.name} still has the code of the kit's template in {files}", yellow=True
+            )
 
 
 def pytest_report_header() -> str:

@@ -300,6 +300,8 @@ class OpEntry:
     saved_for: dict[int, set[int]] | None = None
     # Modules that register the operator in a new process, besides the libraries that torch.ops.load_library has loaded
     modules: tuple[str, ...] = ()
+    # The operator's files that are still copies of the kit's template; the suite prints them
+    template_files: tuple[str, ...] = ()
 
     @property
     def represents_mechanism(self) -> bool:
