@@ -96,7 +96,7 @@ setup_python() {
   fi
   TORCH_VERSION=$("$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))')
   BUILD_DIR=$ROOT/build/torch-$("$PYTHON" -c "print('.'.join('$TORCH_VERSION'.split('.')[:2]))")
-  require_python cmake ninja
+  require_python "cmake>=3.26" ninja
   CMAKE=$(tool cmake)
   NINJA=$(tool ninja)
 }
@@ -104,17 +104,8 @@ setup_python() {
 # The environment's site-packages.
 site_packages() { "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# The path of a program in the environment, beside the interpreter it was made from, or on the PATH.
-tool() {
-  local dir
-  for dir in "$(dirname "$PYTHON")" "$(dirname "${CPPCUDA_PYTHON:-/}")"; do
-    if [ -x "$dir/$1" ]; then
-      echo "$dir/$1"
-      return
-    fi
-  done
-  command -v "$1" || fail "$1 was not found"
-}
+# The path of a program in the environment, in a package that the environment sees, or on PATH.
+tool() { PYTHONPATH=$ROOT/python${PYTHONPATH:+:$PYTHONPATH} "$PYTHON" -m cppcuda.kit tool "$1"; }
 
 # Installs packages from PyPI into the environment: with uv, which takes half of pip's time for torch, or with pip if uv
 # is missing or fails. uv does not see the packages of CPPCUDA_PYTHON, so an environment made from it uses pip.
@@ -126,19 +117,24 @@ install_packages() {
   "${WITH_SCRIPT[@]}" "$PYTHON" -m pip install -q --progress-bar on --disable-pip-version-check "$@"
 }
 
-# Installs the given PyPI packages ("name" or "name==version") if they are missing.
+# Installs the given PyPI packages ("name", "name==version" or "name>=version") if they are missing.
 require_python() {
   local missing
   missing=$("$PYTHON" - "$@" << 'EOF'
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
 def is_installed(spec: str) -> bool:
-    name, _, required = spec.partition("==")
+    name, comparison, required = re.fullmatch("([^=>]+)(==|>=|)(.*)", spec).groups()
     try:
-        return version(name) == required or not required
+        found = version(name)
     except PackageNotFoundError:
         return False
+    if comparison == ">=":
+        found, required = ([int(number) for number in re.findall("[0-9]+", v)] for v in (found, required))
+        return found >= required
+    return not comparison or found == required
 
 print(*[s for s in sys.argv[1:] if not is_installed(s)])
 EOF

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +19,9 @@ from typing import IO
 
 # Messages of compilers that lacked something: the same build may succeed later.
 _TEMPORARY = ("No space left on device", "Killed signal")
+# The oldest CMake that can configure the kit's projects.
+_OLDEST_CMAKE = (3, 26)
+_PIP_NAMES = {"cmake": "'cmake>=3.26'"}
 
 
 class BuildError(RuntimeError):
@@ -29,20 +33,49 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cppcuda"
 
 
-def _tool(name: str, hint: str) -> str:
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    found = shutil.which(name, path=path)
-    if not found:
-        raise BuildError(f"{name} was not found ({hint})")
-    return found
+def _folders(name: str) -> Iterator[str]:
+    """The folders that may contain a program: the interpreter's, those of Python packages, and those on PATH.
+
+    A package that is visible here may belong to another environment, whose programs are not on PATH. pip does not
+    install it again.
+    """
+    yield str(Path(sys.executable).parent)
+    for package in distributions():
+        for file in package.files or ():
+            if file.name == name:
+                yield str(Path(str(package.locate_file(file))).parent.resolve())
+                yield str(package.locate_file("bin"))  # of pip install --target, which records another folder
+    yield from os.environ.get("PATH", os.defpath).split(os.pathsep)
+
+
+def tool(name: str, hint: str = "") -> str:
+    """The path of a program. CMake is new enough. The hint says how to install it, by default with pip."""
+    hint = hint or f"Run: pip install {_PIP_NAMES.get(name, name)}"
+    refused = ""
+    for folder in _folders(name):
+        program = shutil.which(name, path=folder)
+        if not program:
+            continue
+        if name != "cmake":
+            return program
+        version = re.search(r"cmake version ((\d+)\.(\d+)\S*)", _version(program))
+        if version and (int(version[2]), int(version[3])) >= _OLDEST_CMAKE:
+            return program
+        refused = refused or f"{program} {f'is version {version[1]}' if version else 'does not run'}"
+    if refused:
+        raise BuildError(f"CMake {'.'.join(map(str, _OLDEST_CMAKE))} or newer is needed, but {refused}. {hint}")
+    raise BuildError(f"{name} was not found. {hint}")
 
 
 def _compiler() -> str:
-    return _tool(os.environ.get("CXX") or "c++", "install g++")
+    return tool(os.environ.get("CXX") or "c++", "Install g++.")
 
 
 def _version(program: str) -> str:
-    return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return ""
 
 
 def digest(*parts: object) -> str:
@@ -162,8 +195,7 @@ def build(
     with _locked(what, folder) as lock:
         if is_built():  # by the process that this one waited for
             return library
-        hint = "pip install cmake ninja"
-        cmake, ninja, compiler = _tool("cmake", hint), _tool("ninja", hint), _compiler()
+        cmake, ninja, compiler = tool("cmake"), tool("ninja"), _compiler()
         attempt = f"{key}\n{_version(compiler)}{_version(cmake)}"
         if failed.is_file() and failed.read_text().startswith(attempt):
             message = failed.read_text()[len(attempt) :]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from cppcuda import _compile
 from cppcuda.testing.samples import DEVICES, OPS, OpEntry
 
 # Operators without an entry. Third derivatives call them; their results are not numbers in the dtype of an argument.
@@ -33,12 +33,11 @@ over_devices = pytest.mark.parametrize("device", DEVICES)
 
 
 def tool(name: str) -> str:
-    """The path of a program next to the interpreter, next to the interpreter whose torch it uses, or on PATH."""
-    folders = [Path(sys.executable).parent, Path(torch.__file__).parents[4] / "bin", os.environ.get("PATH", "")]
-    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
-    if not found:
-        pytest.skip(f"no {name}")
-    return found
+    """The path of a program. Without it, the test is skipped."""
+    try:
+        return _compile.tool(name)
+    except _compile.BuildError as error:
+        pytest.skip(str(error))
 
 
 def load_script(path: Path) -> ModuleType:

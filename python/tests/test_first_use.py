@@ -22,6 +22,7 @@ pytestmark = pytest.mark.any_torch
 PACKAGE = _load.PACKAGE
 RELEASE = _load.torch_release()
 LIBRARY = PACKAGE / f"lib/torch-{RELEASE}/libcppcuda.so"
+NO_PACKAGES = "import importlib.metadata\nimportlib.metadata.distributions = list\n"
 IMPORT = "import cppcuda; print(cppcuda.library_path())"
 
 CMAKE = f"""#!/bin/bash
@@ -87,9 +88,9 @@ class Installation:
         file = self.folder / "calls"
         return file.read_text().splitlines().count("built") if file.exists() else 0
 
-    def error(self, **variables: str) -> str:
+    def error(self, before: str = "", **variables: str) -> str:
         """The message of the ImportError."""
-        out, err = self.run("try:\n  import cppcuda\nexcept ImportError as e:\n  print(e)", **variables)
+        out, err = self.run(f"{before}try:\n  import cppcuda\nexcept ImportError as e:\n  print(e)", **variables)
         assert out, err
         return out
 
@@ -171,16 +172,16 @@ def test_a_cache_that_is_a_file(installation: Installation) -> None:
     assert f"cannot write to {installation.cache}/cppcuda" in installation.error()
 
 
-@pytest.mark.parametrize(("tool", "hint"), [("cmake", "pip install cmake ninja"), ("c++", "install g++")])
+@pytest.mark.parametrize(("tool", "hint"), [("cmake", "Run: pip install 'cmake>=3.26'"), ("c++", "Install g++.")])
 def test_a_missing_tool(installation: Installation, tool: str, hint: str) -> None:
-    """A PATH without the tool, and an interpreter without tools beside it."""
+    """A PATH without the tool, an interpreter without tools next to it, and no packages."""
     for name in {"cmake", "ninja", "c++", "bash"} - {tool}:
         if not (installation.bin / name).exists():
             (installation.bin / name).symlink_to(shutil.which(name) or support.tool(name))
     if tool == "cmake":
         (installation.bin / "cmake").unlink()
-    message = installation.error(PATH=str(installation.bin))
-    assert f"{tool} was not found ({hint})" in message, message
+    message = installation.error(NO_PACKAGES, PATH=str(installation.bin))
+    assert f"{tool} was not found. {hint}" in message, message
 
 
 def test_the_environment_variable_forbids_it(installation: Installation) -> None:

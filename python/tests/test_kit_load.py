@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from cppcuda import _compile
-from cppcuda.kit import KitError, _jit, load, new
+from cppcuda.kit import KitError, __main__, _jit, load, new
 
 EXAMPLE = Path(__file__).parents[2] / "examples/spherical_harmonics"
 
@@ -79,11 +80,75 @@ def test_headers_of_a_project_are_found(tmp_path: Path, kind: str) -> None:
     assert not _jit._elementwise(namespace, files)  # the folder has these files
 
 
-def test_missing_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(_compile.sys, "executable", str(tmp_path / "python"))
+# ---------------------------------------------------------------- tools
+
+
+def program(folder: Path, name: str, version: str) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\necho {name} version {version}\n")
+    file.chmod(0o755)
+    return file
+
+
+def package(site: Path, name: str, version: str, recorded: str) -> None:
+    """What pip leaves in site-packages of a package that has one program."""
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"{recorded},,\n")
+
+
+@pytest.fixture
+def only_own_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Hides all programs but those that a test makes. Returns site-packages of another environment."""
+    site = tmp_path / "other/lib/python3/site-packages"
+    monkeypatch.setattr(_compile.sys, "executable", str(tmp_path / "bin/python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "system"))
+    monkeypatch.setattr(sys, "path", [str(site)])
+    return site
+
+
+def test_missing_tools(only_own_tools: Path) -> None:
     Path("a.cpp").write_text("// nothing\n")
-    refused(r"cmake was not found \(pip install cmake ninja\)", "fast_ops", "a.cpp")
+    refused(r"cmake was not found\. Run: pip install 'cmake>=3\.26'$", "fast_ops", "a.cpp")
+
+
+def test_cmake_that_is_too_old(only_own_tools: Path, tmp_path: Path) -> None:
+    old = program(tmp_path / "system", "cmake", "3.25.1")
+    Path("a.cpp").write_text("// nothing\n")
+    message = f"CMake 3.26 or newer is needed, but {old} is version 3.25.1. Run: pip install 'cmake>=3.26'"
+    refused(f"{re.escape(message)}$", "fast_ops", "a.cpp")
+    old.write_text("no program\n")
+    refused(f"{re.escape(str(old))} does not run", "fast_ops", "a.cpp")
+
+
+@pytest.mark.parametrize("recorded", ["../../../bin/cmake", "cmake/data/bin/cmake", "../../bin/cmake"])
+def test_tools_of_another_environment(
+    only_own_tools: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    recorded: str,
+) -> None:
+    """pip does not install again what PYTHONPATH or a parent environment has. Debian's CMake is on PATH."""
+    program(tmp_path / "system", "cmake", "3.25.1")
+    package(only_own_tools, "cmake", "4.0", recorded)
+    # The last one is what pip install --target records; the program is in another folder.
+    place = only_own_tools / ("bin/cmake" if recorded == "../../bin/cmake" else recorded)
+    new_one = program(place.resolve().parent, "cmake", "4.0.3")
+    assert _compile.tool("cmake") == str(new_one)
+    monkeypatch.setattr(sys, "argv", ["kit", "tool", "cmake"])
+    assert (__main__.main(), capsys.readouterr().out) == (0, f"{new_one}\n")
+
+
+def test_the_first_cmake_that_is_new_enough(only_own_tools: Path, tmp_path: Path) -> None:
+    for version, folder in (("3.25", "bin"), ("3.26", "system"), ("4.0", "system/other")):
+        program(tmp_path / folder, "cmake", version)
+    assert _compile.tool("cmake") == str(tmp_path / "system/cmake")
+
+
+# ---------------------------------------------------------------- folders
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

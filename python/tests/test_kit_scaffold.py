@@ -178,7 +178,9 @@ def test_command(tmp_path: Path) -> None:
     assert added.returncode == 0 and added.stdout.count(" lists the files that ") == 4, added.stderr
 
 
-@pytest.mark.parametrize("arguments", ["--help", "new p --namespace fast_ops --elementwise x", "add q --rows y"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "new p --namespace fast_ops --elementwise x", "add q --rows y", "tool cmake"]
+)
 def test_the_command_does_not_import_torch(tmp_path: Path, arguments: str) -> None:
     """It takes seconds, which these commands would mostly consist of."""
     make(tmp_path / "q", elementwise="x")

@@ -98,6 +98,32 @@ def test_which_cuda_kernels(
     assert [says in line for line in printed[:-1]] == ([True] if chosen == "OFF/" and not variables else [])
 
 
+# ---------------------------------------------------------------- tools
+
+
+def test_tools_of_packages(start: Start, tmp_path: Path) -> None:
+    """A package that the environment sees may be that of another one, whose programs are not on PATH."""
+    (tmp_path / "python").symlink_to(SCRIPTS.parent / "python")
+    site = tmp_path / "other/lib/site-packages"
+    info = site / "no_such_tool-1.20.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: no_such_tool\nVersion: 1.20\n")
+    (info / "RECORD").write_text("../../bin/no_such_tool,,\n")
+    tool = tmp_path / "other/bin/no_such_tool"
+    tool.parent.mkdir()
+    tool.touch(0o755)
+    code = f'PYTHON={sys.executable}; tool no_such_tool; install_packages() {{ echo install "$@"; }}; '
+    code += (
+        "require_python no_such_tool==1.20 'no_such_tool>=1.3'; require_python 'no_such_tool>=1.21' no_such_tool==1.2; "
+    )
+    process = start(code + "tool no_such_program; echo went on", PYTHONPATH=str(site))
+    assert process.communicate()[0].splitlines() == [
+        str(tool),
+        "install no_such_tool>=1.21 no_such_tool==1.2",
+        "error: no_such_program was not found. Run: pip install no_such_program",
+    ]
+
+
 # ---------------------------------------------------------------- one at a time
 
 

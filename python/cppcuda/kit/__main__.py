@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from cppcuda import _compile
 from cppcuda.kit import LICENSES, KitError, _wheel, add, new
 
 
@@ -32,6 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     new_project.add_argument("--license", choices=LICENSES, default="MIT", help="the licence (default: MIT)")
     new_project.add_argument("--author", help="the copyright holder (default: the authors of NAMESPACE)")
     _wheel.add_arguments(command("wheel", "make one wheel for several versions of torch"))
+    tool = command("tool", "print the path of a program that builds projects, also if its folder is not on PATH")
+    tool.add_argument("name", metavar="NAME", help="cmake, ninja, or another program that pip installs")
     return parser
 
 
@@ -39,11 +42,14 @@ def main() -> int:
     given = vars(_parser().parse_args())
     command = given.pop("command")
     try:
+        if command == "tool":
+            print(_compile.tool(**given))
+            return 0
         if command == "wheel":
             print(_wheel.wheel(**given))
             return 0
         files = new(**given) if command == "new" else add(**given)
-    except (KitError, _wheel.WheelError) as error:
+    except (KitError, _compile.BuildError, _wheel.WheelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(*files, sep="\n")

