@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distributions
@@ -22,6 +23,8 @@ _TEMPORARY = ("No space left on device", "Killed signal")
 # The oldest CMake that can configure the kit's projects.
 _OLDEST_CMAKE = (3, 26)
 _PIP_NAMES = {"cmake": "'cmake>=3.26'"}
+# Without a terminal, a build prints its progress after so many seconds.
+_PROGRESS_SECONDS = 20
 
 
 class BuildError(RuntimeError):
@@ -121,8 +124,8 @@ def _locked(what: str, folder: Path) -> Iterator[IO[str]]:
 
 
 def _run(command: Sequence[str | Path], lock: IO[str], log: Path, what: str, verbose: bool) -> None:
-    """Runs a command that writes to the log. On a terminal, shows the number of the compiled file."""
-    shows_progress = sys.stderr.isatty() and not verbose
+    """Runs a command that writes to the log. Shows the number of the compiled file, in a file from time to time."""
+    on_terminal, printed = sys.stderr.isatty(), time.monotonic()
     with log.open("a") as file:
         # The compilers hold the lock, too: they may go on after this process was killed.
         process = subprocess.Popen(
@@ -141,9 +144,12 @@ def _run(command: Sequence[str | Path], lock: IO[str], log: Path, what: str, ver
                 file.write(line)
                 if verbose:
                     print(line, end="")
-                if shows_progress and (found := re.match(r"\[\d+/\d+\]", line)):
-                    print(f"\r{what}: {found[0]} ", end="", file=sys.stderr, flush=True)
-        if shows_progress:
+                waited = on_terminal or time.monotonic() - printed >= _PROGRESS_SECONDS
+                if not verbose and waited and (found := re.match(r"\[\d+/\d+\]", line)):
+                    start, end = ("\r", " ") if on_terminal else ("", "\n")
+                    print(f"{start}{what}: {found[0]}", end=end, file=sys.stderr, flush=True)
+                    printed = time.monotonic()
+        if on_terminal and not verbose:
             print(end="\r", file=sys.stderr)
     if process.returncode:
         first = next((i for i, line in enumerate(output) if "error" in line.lower()), max(0, len(output) - 10))

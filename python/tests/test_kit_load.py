@@ -148,6 +148,18 @@ def test_the_first_cmake_that_is_new_enough(only_own_tools: Path, tmp_path: Path
     assert _compile.tool("cmake") == str(tmp_path / "system/cmake")
 
 
+def test_progress_of_a_build_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.undo()  # _run
+    command = [sys.executable, "-c", "print('-- no progress'); print('[1/2] a'); print('[2/2] b')"]
+    for seconds, shown in ((0, "ops: [1/2]\nops: [2/2]\n"), (1000, "")):
+        monkeypatch.setattr(_compile, "_PROGRESS_SECONDS", seconds)
+        with (tmp_path / "lock").open("w") as lock:
+            _compile._run(command, lock, tmp_path / "log", "ops", verbose=False)
+        assert capsys.readouterr().err == shown
+
+
 # ---------------------------------------------------------------- folders
 
 
