@@ -84,16 +84,7 @@ class LLTMCell(nn.Module):
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        if state is None:
-            if not isinstance(input, Tensor):
-                functional._check_tensors("lltm_cell", input=input)
-            size = list(input.shape)[:-1]
-            size.append(self.hidden_size)
-            zeros = input.new_zeros(size)
-            state = (zeros, zeros)
-        if not torch.jit.is_scripting() and not (isinstance(state, (tuple, list)) and len(state) == 2):  # type: ignore[attr-defined]
-            raise TypeError(f"LLTMCell: state must be (hx, cx), got {type(state).__name__}")
-        return functional.lltm_cell(input, self.weight, self.bias, state[0], state[1])
+        return _lltm_cell(input, state, self.weight, self.bias, self.hidden_size)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
@@ -170,53 +161,16 @@ class LLTM(nn.Module):
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        if not torch.jit.is_scripting():  # type: ignore[attr-defined]
-            if isinstance(input, nn.utils.rnn.PackedSequence):
-                raise TypeError("LLTM: packed sequences are not supported; pass a padded tensor")
-            functional._check_tensors("LLTM", input=input)
-            if state is not None and not (isinstance(state, (tuple, list)) and len(state) == 2):
-                raise TypeError(f"LLTM: state must be (h0, c0), got {type(state).__name__}")
-        if input.dim() != 2 and input.dim() != 3:
-            raise RuntimeError(f"LLTM: input must be [T, B, I], or [T, I] without a batch, got {list(input.shape)}")
-        batched = input.dim() == 3
-        x = input
-        if not batched:
-            x = input.unsqueeze(1)
-        elif self.batch_first:
-            x = input.transpose(0, 1)
-        if state is None:
-            zeros = input.new_zeros([self.num_layers, x.size(1), self.hidden_size])
-            h0, c0 = zeros, zeros
-        else:
-            h0, c0 = state
-            dims = 3 if batched else 2
-            for t in (h0, c0):
-                if t.dim() != dims or t.size(0) != self.num_layers:
-                    shape = "[num_layers, B, S]" if batched else "[num_layers, S]"
-                    raise RuntimeError(
-                        f"LLTM: h0 and c0 must be {shape} with num_layers = {self.num_layers}, got {list(t.shape)}"
-                    )
-            if not batched:
-                h0, c0 = h0.unsqueeze(1), c0.unsqueeze(1)
-        hn: list[Tensor] = []
-        cn: list[Tensor] = []
-        for layer, weight in enumerate(self.weights):
-            if layer > 0:
-                x = nn.functional.dropout(x, self.dropout, self.training)
-            bias = self._bias(layer, weight)
-            x, h, c = functional.lltm(x, weight, bias, h0[layer], c0[layer])
-            hn.append(h)
-            cn.append(c)
-        state = (torch.stack(hn), torch.stack(cn))
-        if not batched:
-            return x.squeeze(1), (state[0].squeeze(1), state[1].squeeze(1))
-        return (x.transpose(0, 1) if self.batch_first else x), state
-
-    def _bias(self, layer: int, weight: Tensor) -> Tensor:
-        for i, bias in enumerate(self.biases):
-            if i == layer:
-                return bias
-        return weight.new_zeros(3 * self.hidden_size)
+        return _lltm(
+            input,
+            state,
+            list(self.weights),
+            list(self.biases),
+            self.hidden_size,
+            self.batch_first,
+            self.dropout,
+            self.training,
+        )
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -480,3 +434,83 @@ class UpsampleBilinear2d(nn.Module):
     def extra_repr(self) -> str:
         given = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
         return f"{given}, coordinate_transformation_mode={self.coordinate_transformation_mode!r}"
+
+
+# The modules that check sizes call these functions. torch.fx.symbolic_trace records such a call as one node, because
+# proxies have no sizes. torch.jit.trace scripts the function, so that the checks become part of the graph.
+
+
+@torch.fx.wrap
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _lltm_cell(
+    input: Tensor,
+    state: tuple[Tensor, Tensor] | None,
+    weight: Tensor,
+    bias: Tensor,
+    hidden_size: int,
+) -> tuple[Tensor, Tensor]:
+    if not isinstance(input, Tensor):
+        functional._check_tensors("lltm_cell", input=input)
+    if state is None:
+        shape = list(input.shape)[:-1]
+        shape.append(hidden_size)
+        zeros = input.new_zeros(shape)
+        state = (zeros, zeros)
+    if not torch.jit.is_scripting() and not (isinstance(state, (tuple, list)) and len(state) == 2):  # type: ignore[attr-defined]
+        raise TypeError(f"LLTMCell: state must be (hx, cx), got {type(state).__name__}")
+    return functional.lltm_cell(input, weight, bias, state[0], state[1])
+
+
+@torch.fx.wrap
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _lltm(
+    input: Tensor,
+    state: tuple[Tensor, Tensor] | None,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    hidden_size: int,
+    batch_first: bool,
+    dropout: float,
+    training: bool,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+        if isinstance(input, nn.utils.rnn.PackedSequence):
+            raise TypeError("LLTM: packed sequences are not supported; pass a padded tensor")
+        functional._check_tensors("LLTM", input=input)
+        if state is not None and not (isinstance(state, (tuple, list)) and len(state) == 2):
+            raise TypeError(f"LLTM: state must be (h0, c0), got {type(state).__name__}")
+    num_layers = len(weights)
+    batched = input.dim() == 3
+    if not (batched or input.dim() == 2):
+        raise RuntimeError(f"LLTM: input must be [T, B, I], or [T, I] without a batch, got {list(input.shape)}")
+    x = input
+    if not batched:
+        x = input.unsqueeze(1)
+    elif batch_first:
+        x = input.transpose(0, 1)
+    if state is None:
+        zeros = input.new_zeros([num_layers, x.size(1), hidden_size])
+        h0, c0 = zeros, zeros
+    else:
+        h0, c0 = state
+        for t in (h0, c0):
+            if t.dim() != input.dim() or t.size(0) != num_layers:
+                shape = "[num_layers, B, S]" if batched else "[num_layers, S]"
+                raise RuntimeError(
+                    f"LLTM: h0 and c0 must be {shape} with num_layers = {num_layers}, got {list(t.shape)}"
+                )
+        if not batched:
+            h0, c0 = h0.unsqueeze(1), c0.unsqueeze(1)
+    hn: list[Tensor] = []
+    cn: list[Tensor] = []
+    for layer, weight in enumerate(weights):
+        if layer > 0:
+            x = nn.functional.dropout(x, dropout, training)
+        bias = biases[layer] if len(biases) > 0 else weight.new_zeros(3 * hidden_size)
+        x, h, c = functional.lltm(x, weight, bias, h0[layer], c0[layer])
+        hn.append(h)
+        cn.append(c)
+    new_h, new_c = torch.stack(hn), torch.stack(cn)
+    if not batched:
+        return x.squeeze(1), (new_h.squeeze(1), new_c.squeeze(1))
+    return (x.transpose(0, 1) if batch_first else x), (new_h, new_c)
