@@ -59,6 +59,11 @@ class LLTMCell(nn.Module):
     Attributes:
         weight: ``[3S, S + I]``, drawn uniformly from :math:`\pm 1 / \sqrt{S}`
         bias: ``[3S]``, likewise
+
+    Raises:
+        ValueError: for negative sizes.
+        TypeError: in the call, for a state that is not a pair.
+        RuntimeError: in the call, for an input or a state that does not have these sizes.
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class LLTMCell(nn.Module):
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        return _lltm_cell(input, state, self.weight, self.bias, self.hidden_size)
+        return _lltm_cell(input, state, self.weight, self.bias, self.input_size, self.hidden_size)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
@@ -115,7 +120,8 @@ class LLTM(nn.Module):
     Raises:
         ValueError: for negative sizes, no layers, or a share that is not in [0, 1].
         NotImplementedError: for ``proj_size``.
-        TypeError: in the call, for a packed sequence, or a state that is no pair.
+        TypeError: in the call, for a packed sequence, or a state that is not a pair.
+        RuntimeError: in the call, for an input or a state that does not have these sizes.
     """
 
     def __init__(
@@ -166,6 +172,7 @@ class LLTM(nn.Module):
             state,
             list(self.weights),
             list(self.biases),
+            self.input_size,
             self.hidden_size,
             self.batch_first,
             self.dropout,
@@ -279,6 +286,7 @@ class HashGrid(nn.Module):
 
     Raises:
         ValueError: for a configuration that the function rejects.
+        RuntimeError: in the call, for points that do not have D coordinates.
     """
 
     def __init__(
@@ -315,9 +323,10 @@ class HashGrid(nn.Module):
         nn.init.uniform_(self.params, -1e-4, 1e-4)
 
     def forward(self, points: Tensor) -> Tensor:
-        return functional.hash_grid(
+        return _hash_grid_of_points(
             self.params,
             points,
+            self.n_input_dims,
             self.n_levels,
             self.n_features_per_level,
             self.log2_hashmap_size,
@@ -447,18 +456,24 @@ def _lltm_cell(
     state: tuple[Tensor, Tensor] | None,
     weight: Tensor,
     bias: Tensor,
+    input_size: int,
     hidden_size: int,
 ) -> tuple[Tensor, Tensor]:
     if not isinstance(input, Tensor):
-        functional._check_tensors("lltm_cell", input=input)
+        functional._check_tensors("LLTMCell", input=input)
+    if input.dim() == 0 or input.size(-1) != input_size:
+        raise RuntimeError(f"LLTMCell: input must be [B, I] with I = {input_size}, got {list(input.shape)}")
     if state is None:
-        shape = list(input.shape)[:-1]
-        shape.append(hidden_size)
+        shape = list(input.shape)
+        shape[-1] = hidden_size
         zeros = input.new_zeros(shape)
         state = (zeros, zeros)
     if not torch.jit.is_scripting() and not (isinstance(state, (tuple, list)) and len(state) == 2):  # type: ignore[attr-defined]
         raise TypeError(f"LLTMCell: state must be (hx, cx), got {type(state).__name__}")
-    return functional.lltm_cell(input, weight, bias, state[0], state[1])
+    hx, cx = state[0], state[1]
+    if isinstance(hx, Tensor) and (hx.dim() == 0 or hx.size(-1) != hidden_size):
+        raise RuntimeError(f"LLTMCell: hx must be [B, S] with S = {hidden_size}, got {list(hx.shape)}")
+    return functional.lltm_cell(input, weight, bias, hx, cx)
 
 
 @torch.fx.wrap
@@ -468,6 +483,7 @@ def _lltm(
     state: tuple[Tensor, Tensor] | None,
     weights: list[Tensor],
     biases: list[Tensor],
+    input_size: int,
     hidden_size: int,
     batch_first: bool,
     dropout: float,
@@ -477,12 +493,16 @@ def _lltm(
         if isinstance(input, nn.utils.rnn.PackedSequence):
             raise TypeError("LLTM: packed sequences are not supported; pass a padded tensor")
         functional._check_tensors("LLTM", input=input)
-        if state is not None and not (isinstance(state, (tuple, list)) and len(state) == 2):
-            raise TypeError(f"LLTM: state must be (h0, c0), got {type(state).__name__}")
+        if state is not None:
+            if not (isinstance(state, (tuple, list)) and len(state) == 2):
+                raise TypeError(f"LLTM: state must be (h0, c0), got {type(state).__name__}")
+            functional._check_tensors("LLTM", h0=state[0], c0=state[1])
     num_layers = len(weights)
     batched = input.dim() == 3
-    if not (batched or input.dim() == 2):
-        raise RuntimeError(f"LLTM: input must be [T, B, I], or [T, I] without a batch, got {list(input.shape)}")
+    if not (batched or input.dim() == 2) or input.size(-1) != input_size:
+        raise RuntimeError(
+            f"LLTM: input must be [T, B, I], or [T, I] without a batch, with I = {input_size}, got {list(input.shape)}"
+        )
     x = input
     if not batched:
         x = input.unsqueeze(1)
@@ -494,10 +514,11 @@ def _lltm(
     else:
         h0, c0 = state
         for t in (h0, c0):
-            if t.dim() != input.dim() or t.size(0) != num_layers:
+            if t.dim() != input.dim() or t.size(0) != num_layers or t.size(-1) != hidden_size:
                 shape = "[num_layers, B, S]" if batched else "[num_layers, S]"
                 raise RuntimeError(
-                    f"LLTM: h0 and c0 must be {shape} with num_layers = {num_layers}, got {list(t.shape)}"
+                    f"LLTM: h0 and c0 must be {shape} with num_layers = {num_layers}, S = {hidden_size}, "
+                    f"got {list(t.shape)}"
                 )
         if not batched:
             h0, c0 = h0.unsqueeze(1), c0.unsqueeze(1)
@@ -514,3 +535,32 @@ def _lltm(
     if not batched:
         return x.squeeze(1), (new_h.squeeze(1), new_c.squeeze(1))
     return (x.transpose(0, 1) if batch_first else x), (new_h, new_c)
+
+
+@torch.fx.wrap
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+def _hash_grid_of_points(
+    params: Tensor,
+    points: Tensor,
+    n_input_dims: int,
+    n_levels: int,
+    n_features_per_level: int,
+    log2_hashmap_size: int,
+    base_resolution: int,
+    per_level_scale: float,
+    interpolation: str,
+) -> Tensor:
+    if not isinstance(points, Tensor):
+        functional._check_tensors("HashGrid", points=points)
+    if points.dim() != 2 or points.size(-1) != n_input_dims:
+        raise RuntimeError(f"HashGrid: points must be [N, D] with D = {n_input_dims}, got {list(points.shape)}")
+    return functional.hash_grid(
+        params,
+        points,
+        n_levels,
+        n_features_per_level,
+        log2_hashmap_size,
+        base_resolution,
+        per_level_scale,
+        interpolation,
+    )

@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -1034,13 +1035,23 @@ def test_arguments_of_other_types() -> None:
         assert caught.first_line == f"HashGrid: n_input_dims must be 2, 3 or 4, got {axes}"
 
 
-def test_points_of_other_dims_than_the_module() -> None:
-    module = small_module()
-    with raises(RuntimeError) as caught:
-        module(torch.rand(5, 2))
-    count = count_parameters(2, GRID)
-    expected = f"hash_grid: params must have {count} entries for this grid, got {module.params.numel()}"
-    assert caught.first_line == expected
+@pytest.mark.parametrize("base_resolution", [3, 128], ids=["some_levels_are_dense", "every_level_is_hashed"])
+def test_points_of_other_dims_than_the_module(base_resolution: int) -> None:
+    """If every level is hashed, the number of parameters is the same for every number of dims."""
+    module = HashGrid(3, n_levels=4, log2_hashmap_size=8, base_resolution=base_resolution)
+    for shape in ((5, 4), (5, 2), (3, 0)):
+        message = f"HashGrid: points must be [N, D] with D = 3, got {list(shape)}"
+        with raises(RuntimeError) as caught:
+            module(torch.rand(shape))
+        assert caught.first_line == message
+        for call in (torch.jit.script(module), torch.jit.trace(module, torch.rand(*shape[:-1], 3))):
+            with pytest.raises((RuntimeError, torch.jit.Error), match=re.escape(message)):
+                call(torch.rand(shape))
+        with pytest.raises(RuntimeError, match=re.escape(message)):
+            export(module, (torch.rand(shape),))
+    exported = export(module, (torch.rand(5, 3),), dynamic_shapes=({0: Dim("n")},)).module()
+    with pytest.raises(AssertionError, match=r"points.* == 3"):
+        exported(torch.rand(5, 4))
 
 
 def test_options_have_the_defaults_of_tiny_cuda_nn() -> None:

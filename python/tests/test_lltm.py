@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -235,15 +236,17 @@ def test_errors() -> None:
         module([1.0])
     with pytest.raises(TypeError, match=r"^LLTM: state must be \(h0, c0\), got Tensor$"):
         module(x, x)
-    with pytest.raises(
-        RuntimeError, match=r"^LLTM: input must be \[T, B, I\], or \[T, I\] without a batch, got \[3\]$"
-    ):
-        module(x[0, 0])
-    h = torch.zeros(1, BATCH, SIZE)
-    with pytest.raises(RuntimeError, match=r"^LLTM: h0 and c0 must be \[num_layers, B, S\] with num_layers = 2, got"):
-        module(x, (h, h))
-    with pytest.raises(RuntimeError, match=r"^lltm: weight must be \[3S, S \+ I\] with S = 8, I = 4, got \[24, 11\]$"):
-        module(torch.randn(STEPS, BATCH, INPUT + 1))
+    input_must_be = r"^LLTM: input must be \[T, B, I\], or \[T, I\] without a batch, with I = 3, got"
+    for wrong, got in ((x[0, 0], "[3]"), (x[..., :2], f"[{STEPS}, {BATCH}, 2]"), (x[0, :, :2], f"[{BATCH}, 2]")):
+        with pytest.raises(RuntimeError, match=f"{input_must_be} {re.escape(got)}$"):
+            module(wrong)
+    h = torch.zeros(2, BATCH, SIZE)
+    must_be = rf"^LLTM: h0 and c0 must be \[num_layers, B, S\] with num_layers = 2, S = {SIZE}, got"
+    for wrong in (torch.zeros(1, BATCH, SIZE), torch.zeros(2, SIZE), torch.zeros(2, BATCH, SIZE + 1)):
+        with pytest.raises(RuntimeError, match=f"{must_be} {re.escape(str(list(wrong.shape)))}$"):
+            module(x, (h, wrong))
+    with pytest.raises(TypeError, match=r"^LLTM: c0 must be a Tensor, got NoneType$"):
+        module(x, (h, None))
     with pytest.raises(NotImplementedError, match=r"^LLTM: proj_size is not supported; put a Linear behind the output"):
         LLTM(INPUT, SIZE, proj_size=2)
     for kwargs, message in (

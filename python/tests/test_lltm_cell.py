@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import cppcuda
@@ -351,7 +352,13 @@ def test_invalid_states() -> None:
         with pytest.raises(TypeError, match=rf"^LLTMCell: state must be \(hx, cx\), got {name}"):
             cell(x, state)
     assert_close(cell(x, [h, h]), cell(x))
-    with pytest.raises(RuntimeError, match=r"^lltm_cell: input must be .*, got \[\]"):
-        cell(torch.tensor(1.0))
-    with pytest.raises(TypeError, match=r"^lltm_cell: input must be a Tensor, got list$"):
+    for shape in ((), (2, 2), (3, 4)):
+        got = re.escape(str(list(shape)))
+        with pytest.raises(RuntimeError, match=rf"^LLTMCell: input must be \[B, I\] with I = 3, got {got}$"):
+            cell(torch.zeros(shape), (h, h))
+    with pytest.raises(RuntimeError, match=r"^LLTMCell: hx must be \[B, S\] with S = 4, got \[2, 5\]$"):
+        cell(x, (torch.zeros(2, 5), torch.zeros(2, 5)))
+    with pytest.raises(TypeError, match=r"^lltm_cell: hx must be a Tensor, got NoneType$"):
+        cell(x, (None, None))
+    with pytest.raises(TypeError, match=r"^LLTMCell: input must be a Tensor, got list$"):
         cell([1.0, 2.0, 3.0])
