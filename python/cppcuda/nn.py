@@ -276,8 +276,8 @@ class HashGrid(nn.Module):
         interpolation: ``"Linear"`` or ``"Smoothstep"``
 
     Shape:
-        - points: ``[N, D]``, from 0 to 1
-        - output: ``[N, L * C]``, level by level
+        - points: ``[..., D]``, from 0 to 1
+        - output: ``[..., L * C]``, level by level
 
     Attributes:
         params: ``[P]``, the features of all levels in the layout of tiny-cuda-nn, drawn uniformly from
@@ -552,11 +552,11 @@ def _hash_grid_of_points(
 ) -> Tensor:
     if not isinstance(points, Tensor):
         functional._check_tensors("HashGrid", points=points)
-    if points.dim() != 2 or points.size(-1) != n_input_dims:
-        raise RuntimeError(f"HashGrid: points must be [N, D] with D = {n_input_dims}, got {list(points.shape)}")
-    return functional.hash_grid(
+    if points.dim() == 0 or points.size(-1) != n_input_dims:
+        raise RuntimeError(f"HashGrid: points must be [..., D] with D = {n_input_dims}, got {list(points.shape)}")
+    features = functional.hash_grid(
         params,
-        points,
+        points if points.dim() == 2 else points.reshape(-1, n_input_dims),
         n_levels,
         n_features_per_level,
         log2_hashmap_size,
@@ -564,3 +564,4 @@ def _hash_grid_of_points(
         per_level_scale,
         interpolation,
     )
+    return features if points.dim() == 2 else features.view(points.shape[:-1] + features.shape[-1:])

@@ -698,6 +698,24 @@ def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
         assert_close(loaded(points), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_points_with_any_leading_dims() -> None:
+    """The dims of points come before the features, in eager mode, TorchScript, exported and compiled models."""
+    module = small_module(dtype=F64)
+    r, s = Dim("r", min=0, max=1 << 20), Dim("s", min=0, max=1 << 20)
+    exported = export(module, (torch.rand(4, 5, 3, dtype=F64),), dynamic_shapes=({0: r, 1: s},)).module()
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
+    scripted = torch.jit.script(module)
+    for shape in ((), (7,), (4, 5), (0, 5), (6, 1), (2, 3, 4, 5)):
+        points = torch.rand(*shape, 3, dtype=F64)
+        expected = hash_grid_reference(module.params, points.reshape(-1, 3), *module_grid(module))
+        for call in (module, scripted, *[exported] * (len(shape) == 2), *[compiled] * (0 not in shape)):
+            assert_close(call(points), expected.view(*shape, module.n_output_dims))
+    transposed = torch.rand(5, 4, 3, dtype=F64).transpose(0, 1).requires_grad_()
+    actual = torch.autograd.grad(scalar([module(transposed)]), [transposed, module.params])
+    flat = hash_grid_reference(module.params, transposed.reshape(-1, 3), *module_grid(module))
+    assert_close(actual, torch.autograd.grad(scalar([flat.view(4, 5, -1)]), [transposed, module.params]))
+
+
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_training_step_of_any_number_of_points() -> None:
     module = small_module(dtype=F64)
@@ -1039,8 +1057,8 @@ def test_arguments_of_other_types() -> None:
 def test_points_of_other_dims_than_the_module(base_resolution: int) -> None:
     """If every level is hashed, the number of parameters is the same for every number of dims."""
     module = HashGrid(3, n_levels=4, log2_hashmap_size=8, base_resolution=base_resolution)
-    for shape in ((5, 4), (5, 2), (3, 0)):
-        message = f"HashGrid: points must be [N, D] with D = 3, got {list(shape)}"
+    for shape in ((5, 4), (5, 2), (3, 4, 6), (2,), (3, 0), ()):
+        message = f"HashGrid: points must be [..., D] with D = 3, got {list(shape)}"
         with raises(RuntimeError) as caught:
             module(torch.rand(shape))
         assert caught.first_line == message

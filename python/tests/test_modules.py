@@ -18,7 +18,7 @@ STATES = (torch.rand(2, 5, 4), torch.rand(2, 5, 4))
 # For each module a way to make it, and the arguments of calls.
 MODULES: dict[str, tuple[Any, ...]] = {
     "GridSample3d": (nn.GridSample3d, (torch.rand(3, 4, 5, 2), POINTS)),
-    "HashGrid": (lambda: nn.HashGrid(3, 2, log2_hashmap_size=6), (POINTS,)),
+    "HashGrid": (lambda: nn.HashGrid(3, 2, log2_hashmap_size=6), (POINTS,), (STEPS,), (POINTS[0],)),
     "LLTM": (lambda: nn.LLTM(3, 4, 2), (STEPS,), (STEPS, STATES), (STEPS[:, 0],)),
     "LLTMCell": (lambda: nn.LLTMCell(3, 4), (POINTS,), (POINTS, STATE)),
     "QuickGELU": (nn.QuickGELU, (POINTS,)),

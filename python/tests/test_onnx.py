@@ -208,6 +208,16 @@ def test_hash_grids(n_input_dims: int, interpolation: str, dtype: torch.dtype) -
         assert_close([out], [module(points)], rtol=2e-3 if dtype == torch.float16 else 1e-5, atol=1e-5)
 
 
+def test_a_hash_grid_at_samples_of_rays() -> None:
+    module = cppcuda.nn.HashGrid(3, log2_hashmap_size=10)
+    nn.init.normal_(module.params)
+    r, s = (torch.export.Dim(name, min=0, max=1 << 20) for name in "rs")
+    model = session(module, Sample("", (torch.rand(4, 5, 3),)), (({0: r, 1: s},),))
+    for shape in ((4, 5), (1, 30), (0, 5)):
+        other = Sample("", (torch.rand(*shape, 3),))
+        assert_close(run(model, other), [module(*other.tensors)], rtol=1e-5, atol=1e-5)
+
+
 def test_a_volume_of_16_bits_and_points_of_32() -> None:
     module = cppcuda.nn.GridSample3d()
     sample = Sample("", (torch.rand(3, 4, 5, 2).half(), 2 * torch.rand(9, 3) - 1))
