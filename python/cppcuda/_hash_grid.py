@@ -67,6 +67,12 @@ def count_parameters(n_input_dims: int, grid: Mapping[str, Any]) -> int:
         raise TypeError(str(error)) from None  # of the dispatcher: an argument has another type
 
 
+def plain(value: Any) -> Any:
+    """The Python number of a tensor without dims or of a number or array without dims of numpy; other values as they
+    are."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def from_tcnn_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of hash_grid in a configuration of tiny-cuda-nn, which ignores the case of its values. Raises
     ValueError if hash_grid has no such grid."""
@@ -75,6 +81,7 @@ def from_tcnn_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if key not in DEFAULTS and key not in _SUPPORTED:
             known = ", ".join(map(repr, {**_SUPPORTED, **DEFAULTS}))
             raise ValueError(f"{start} may have the keys {known}, got {key!r}")
+    config = {key: plain(value) for key, value in config.items()}
     grid = {key: config.get(key, default) for key, default in DEFAULTS.items()}
     for key, supported in _SUPPORTED.items():
         value = config.get(key, None if key == "otype" else supported[0])

@@ -346,7 +346,8 @@ class HashGrid(nn.Module):
             params: a copy of ``encoding.params``, or of their part that belongs to the grid: those of a
                 ``NetworkWithInputEncoding`` begin with the network's.
             config: the encoding's configuration, with ``"otype": "HashGrid"``, or ``"Grid"`` and ``"type": "Hash"``.
-                Keys that are missing have the defaults of tiny-cuda-nn, which are those of this class.
+                Keys that are missing have the defaults of tiny-cuda-nn, which are those of this class. Numbers may
+                also be numpy's or tensors without dims, as in some checkpoints.
             n_input_dims: the number of coordinates of a point. By default it is the one that fits the number of
                 parameters.
 
@@ -368,7 +369,7 @@ class HashGrid(nn.Module):
                 f"HashGrid.from_tcnn: params must be [P] and floating point, got {list(params.shape)} of {params.dtype}"
             )
         grid = _hash_grid.from_tcnn_config(config)
-        possible = (2, 3, 4) if n_input_dims is None else (n_input_dims,)
+        possible = (2, 3, 4) if n_input_dims is None else (_hash_grid.plain(n_input_dims),)
         counts = {d: _hash_grid.count_parameters(d, grid) for d in possible}
         fitting = [d for d, count in counts.items() if count == params.numel()]
         if not fitting:

@@ -831,6 +831,27 @@ def test_configurations_with_the_same_meaning(config: dict[str, Any]) -> None:
     assert config == given
 
 
+@pytest.mark.parametrize(
+    "convert", [np.asarray, torch.tensor, lambda v: np.asarray(v)[()]], ids=["array", "tensor", "number"]
+)
+def test_configurations_read_from_a_checkpoint(convert: Callable[[Any], Any]) -> None:
+    """Numbers of numpy and tensors without dims become Python's, which TorchScript needs."""
+    params = torch.randn(count_parameters(3, TCNN_GRID))
+    numbers = {key: convert(value) for key, value in TCNN.items() if key != "otype"}
+    config = {"otype": "HashGrid", **numbers, "stochastic_interpolation": convert(False)}
+    module = HashGrid.from_tcnn(params, config, convert(3))
+    assert module.to_tcnn()[1] == {**TCNN, "interpolation": "Linear"}
+    assert {type(value) for value in module._config().values()} == {int, float, str}
+    points = torch.rand(5, 3)
+    assert torch.equal(torch.jit.script(module)(points), HashGrid.from_tcnn(params, TCNN)(points))
+    for key, wrong, got in (("n_levels", 5.0, "an integer, got 5.0"), ("per_level_scale", True, "a number, got True")):
+        with raises(ValueError) as caught:
+            HashGrid.from_tcnn(params, {**config, key: convert(wrong)})
+        assert caught.first_line == f"HashGrid.from_tcnn: config['{key}'] must be {got}"
+    with raises(ValueError, "must be an integer, got "):
+        HashGrid.from_tcnn(params, {**config, "n_levels": torch.tensor([5])})
+
+
 @over_axes
 @over_interpolation
 def test_round_trip(axes: int, interpolation: str) -> None:
