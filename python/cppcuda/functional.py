@@ -296,8 +296,9 @@ def grid_sample3d(input: Tensor, points: Tensor, padding_mode: str = "zeros", al
 
     Args:
         input: ``[D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any strides. D, H and W are 1 to
-            2**30. For a volume ``[B, F, D, H, W]`` pass ``volume.permute(0, 2, 3, 4, 1)``, a view that is not copied;
-            the call is fastest if the memory format of the volume is ``torch.channels_last_3d``.
+            2**30. For the volume ``[B, F, D, H, W]`` of ``F.grid_sample`` pass ``volume.movedim(1, -1)``, a view that
+            is not copied; the call is fastest if the memory format of the volume is ``torch.channels_last_3d``. The
+            volume itself would be accepted, and F taken for D.
         points: ``[N, 3]``, coordinates (x, y, z), x along W, y along H and z along D, in the dtype of ``input``, with
             any strides. They may be float32 if ``input`` has 16 bits, because positions lose too much precision in
             bfloat16.
@@ -310,8 +311,9 @@ def grid_sample3d(input: Tensor, points: Tensor, padding_mode: str = "zeros", al
         ``[N, F]``, contiguous, in the dtype of ``input``. Positions and sums are computed in float32, or in float64 for
         float64.
 
-    A batch ``[B, D, H, W, F]`` with ``[B, N, 3]`` gives ``[B, N, F]``. N, B and F may be 0. For such a batch,
-    ``F.grid_sample(volume, points[:, :, None, None])`` returns the same values as ``[B, F, N, 1, 1]``.
+    A batch ``[B, D, H, W, F]`` with ``[B, N, 3]`` gives ``[B, N, F]``. N, B and F may be 0. The values of
+    ``F.grid_sample(volume, grid)`` are those of ``grid_sample3d(volume.movedim(1, -1), grid.flatten(1, 3))``, to which
+    ``.unflatten(1, grid.shape[1:4]).movedim(-1, 1)`` gives its shape ``[B, F, D_out, H_out, W_out]``.
 
     Gradients, for :math:`w_{nc}` the weight of corner c of the cell of point n: the sum of
     :math:`w_{nc} \, \text{grad}_{nf}` over the corners that are a voxel for ``input``, and

@@ -210,7 +210,7 @@ class GridSample3d(nn.Module):
             outer faces.
 
     Shape:
-        - input: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``)
+        - input: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``); for ``[B, F, D, H, W]`` pass ``volume.movedim(1, -1)``
         - points: ``[N, 3]`` (or ``[B, N, 3]``), coordinates (x, y, z) along W, H and D
         - output: ``[N, F]`` (or ``[B, N, F]``)
 

@@ -17,7 +17,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=["call", "export", "operators", "tcnn", "onnx", "dtensor"])
+@pytest.mark.parametrize(
+    "code", blocks("python"), ids=["call", "export", "operators", "grid_sample", "tcnn", "onnx", "dtensor"]
+)
 def test_python(code: str, tmp_path: Path) -> None:
     # The variables that torchrun --nproc-per-node 1 sets, with a free port.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
