@@ -44,7 +44,7 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     The graphs use standard operators of opset 18. ``upsample_bilinear2d`` becomes ``Resize`` with the same
     ``coordinate_transformation_mode``. ``grid_sample3d`` becomes ``GridSample``, which takes volumes since opset 20; if
-    torch's default is older, pass ``opset_version=20``.
+    torch's default is older, pass ``opset_version=20``. It was tested with onnxruntime only.
 
     ``lltm`` becomes ``Scan``, for any number of steps.
 
