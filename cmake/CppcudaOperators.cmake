@@ -276,7 +276,9 @@ function(cppcuda_add_operators name)
     target_include_directories(${name}_ops PUBLIC "${headers}")
     target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${headers}> $<INSTALL_INTERFACE:include>)
   endif()
-  target_link_options(${name} PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed")
+  # nodelete: dlclose does not unload the library. If TorchScript has seen its operators, torch ends the process when they
+  # are removed for the second time.
+  target_link_options(${name} PRIVATE "LINKER:--no-undefined" "LINKER:--as-needed" "LINKER:-z,nodelete")
   # A program may need the operators but reference no symbol of the library; without this the linker would drop it.
   target_link_options(${name} INTERFACE "LINKER:--no-as-needed")
   # In site-packages torch is found beside the package; elsewhere, where it was at build time.
