@@ -107,6 +107,7 @@ template <class TheOp, FixedString Name>
 consteval size_t attribute_index() {
   const Declaration& d = TheOp::declaration;
   const size_t argument = d.find_argument(Name.view());
+  require(argument < d.arguments.size(), "no argument has this name", Name.view());
   require(!is_tensor(d.arguments[argument].kind), "this argument is a tensor", Name.view());
   return argument - d.tensor_index(argument);
 }

@@ -96,9 +96,7 @@ using TensorAt = Tensor;
 
 template <size_t... O>
 auto result_type(std::index_sequence<O...>) {
-  if constexpr (sizeof...(O) == 0) {
-    return std::type_identity<void>();
-  } else if constexpr (sizeof...(O) == 1) {
+  if constexpr (sizeof...(O) == 1) {
     return std::type_identity<Tensor>();
   } else {
     return std::type_identity<std::tuple<TensorAt<O>...>>();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -13,6 +14,24 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 constexpr void require(bool condition, const char* message, std::string_view text) {
   if (!condition) throw std::invalid_argument(std::string(message) + ": " + std::string(text));
 }
+
+// The first mistake in a declaration, as a sentence; empty if there is none. The compiler prints it as the argument of
+// a template (Declare in schema.h), because g++ does not show the values that a constant expression computes.
+struct Mistake {
+  char text[384] = {};
+
+  constexpr bool exists() const { return text[0] != 0; }
+
+  // Returns the condition. If it is false, joins the parts to a sentence, unless there is a mistake already.
+  constexpr bool require(bool condition, std::initializer_list<std::string_view> parts) {
+    if (condition || exists()) return condition;
+    size_t size = 0;
+    for (const std::string_view part : parts) {
+      for (size_t i = 0; i < part.size() && size + 1 < sizeof(text); ++i) text[size++] = part[i];
+    }
+    return false;
+  }
+};
 
 // A pattern of sizes, such as "[B?, N, 8, F]". A number is a fixed size. A letter matches any size, but the same size
 // in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product), "S + I" and "LL + 2L + 1" are
@@ -30,37 +49,45 @@ class Pattern {
   };
   using Sum = std::span<const Term>;
 
-  consteval Pattern(const char* literal) : Pattern(std::string_view(literal)) {}  // NOLINT: literals convert
+  constexpr Pattern() = default;
 
-  explicit constexpr Pattern(std::string_view text) : text_(text) {
-    const auto accept = [text](bool good) { require(good, "not a pattern of sizes", text); };
+  consteval Pattern(const char* literal) {  // NOLINT: literals convert
+    Mistake mistake;
+    *this = Pattern(literal, mistake);
+    require(!mistake.exists(), "not a pattern of sizes", literal);
+  }
+
+  constexpr Pattern(std::string_view text, Mistake& mistake) : text_(text) {
     bool new_dim = true, new_term = true;
-    auto term = [&]() -> Term& {
-      if (new_dim) ++rank_;
-      Dim& dim = dims_.at(rank_ - 1);
-      if (new_dim || new_term) ++dim.terms;
-      new_dim = new_term = false;
-      return dim.sum.at(dim.terms - 1);
-    };
     for (size_t i = 0; i < text.size(); ++i) {
       const char c = text[i];
-      if (c >= 'A' && c <= 'Z') {
-        Term& t = term();
-        accept(t.other == 0);
-        (t.letter == 0 ? t.letter : t.other) = c;
-      } else if (is_digit(c)) {
-        int64_t number = c - '0';
-        while (i + 1 < text.size() && is_digit(text[i + 1])) number = 10 * number + (text[++i] - '0');
-        term().factor = number;
+      if (is_letter(c) || is_digit(c)) {
+        if (new_dim && !mistake.require(rank_ < dims_.size(), {text, " has more than 6 dims"})) return;
+        if (new_dim) ++rank_;
+        Dim& dim = dims_[rank_ - 1];
+        new_term |= new_dim;
+        if (new_term && !mistake.require(dim.terms < dim.sum.size(), {text, " has a sum of more than 3 terms"})) return;
+        if (new_term) ++dim.terms;
+        new_dim = new_term = false;
+        Term& term = dim.sum[dim.terms - 1];
+        if (is_letter(c)) {
+          mistake.require(term.other == 0, {text, " has a product of more than 2 letters"});
+          (term.letter == 0 ? term.letter : term.other) = c;
+        } else {
+          term.factor = c - '0';
+          while (i + 1 < text.size() && is_digit(text[i + 1])) term.factor = 10 * term.factor + (text[++i] - '0');
+        }
       } else if (c == '?') {
-        accept(rank_ == 1);
+        mistake.require(rank_ == 1 && !new_dim, {text, " has a ? that does not follow the first dim"});
         optional_ = true;
       } else if (c == '+') {
         new_term = true;
       } else if (c == ',') {
         new_dim = true;
       } else {
-        accept(c == '[' || c == ']' || c == ' ');
+        mistake.require(c == '[' || c == ']' || c == ' ',
+                        {text, " has the part ", text.substr(i, 1),
+                         "; a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"});
       }
     }
   }
@@ -87,6 +114,7 @@ class Pattern {
     size_t terms = 0;
   };
 
+  static constexpr bool is_letter(char c) { return c >= 'A' && c <= 'Z'; }
   static constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
   std::string_view text_;

@@ -10,8 +10,9 @@
 // "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
 // of indices is "Tensor corners[N, 8] int64". "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
 //
-// Declarations are parsed at compile time. An invalid one does not compile, and the error contains the message of
-// `require`. This header includes nothing of torch.
+// Declarations are parsed at compile time. An invalid one does not compile, and the first error of the compiler says
+// what is wrong: "incomplete type 'DeclarationWith<Mistake{"Tensr is an unknown type; ..."}>'". This header includes
+// nothing of torch.
 
 #include <algorithm>
 #include <array>
@@ -35,9 +36,9 @@ constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kin
 
 // An argument or an output.
 struct Declared {
-  std::string_view type, name, value;  // with the default value, as in "=None"
+  std::string_view type, name, value;  // the default value; empty if there is none
   Kind kind = Kind::tensor;
-  Pattern pattern{std::string_view()};
+  Pattern pattern;
   std::string_view like_name;
   size_t like = 0;            // the argument whose dtype this tensor has
   size_t length = 0;          // of a mask
@@ -52,10 +53,7 @@ struct FixedList {
   std::array<T, N> items{};
   size_t count = 0;
 
-  constexpr void push_back(const T& item) {
-    require(count < N, "too many arguments or outputs in a schema", "");
-    items[count++] = item;
-  }
+  constexpr void push_back(const T& item) { items[count++] = item; }
   constexpr size_t size() const { return count; }
   constexpr auto begin() const { return items.begin(); }
   constexpr auto end() const { return items.begin() + count; }
@@ -76,6 +74,7 @@ struct Declaration {
   FixedList<Declared, max_arguments> arguments;
   FixedList<Declared, 6> outputs;
   FixedList<Requirement, 8> requirements;
+  Mistake mistake;                           // of the text; the rest is then incomplete
   unsigned independent = 0;                  // a bit for each letter that Independent names
   char rows = 0;                             // the first of them
   size_t keyword_only = max_arguments;       // the arguments from this one on
@@ -84,17 +83,30 @@ struct Declaration {
   // Integers, tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
   FixedList<size_t, max_arguments> by_shape;
 
+  // The number of arguments if there is none with this name.
   constexpr size_t find_argument(std::string_view wanted) const {
     const auto at = std::find_if(arguments.begin(), arguments.end(), [&](const auto& a) { return a.name == wanted; });
-    require(at != arguments.end(), "no argument has this name", wanted);
     return static_cast<size_t>(at - arguments.begin());
   }
 
-  constexpr size_t find_gradient(std::string_view of) const {
-    const auto at =
-        std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.is_gradient && o.name == of; });
-    require(at != outputs.end(), "no output is the gradient of this name", of);
-    return static_cast<size_t>(at - outputs.begin());
+  // These two note a mistake if there is none with this name, and return 0.
+  constexpr size_t known_argument(std::string_view wanted) {
+    const size_t i = find_argument(wanted);
+    return mistake.require(i < arguments.size(), {"no argument has the name ", wanted}) ? i : 0;
+  }
+  constexpr size_t known_gradient(std::string_view of) {
+    const auto is_wanted = [&](const auto& o) { return o.is_gradient && o.name == of; };
+    const auto at = std::find_if(outputs.begin(), outputs.end(), is_wanted);
+    const bool found = mistake.require(at != outputs.end(), {"no output is the gradient of ", of});
+    return found ? static_cast<size_t>(at - outputs.begin()) : 0;
+  }
+
+  // The argument whose dtype argument i has: the first tensor, or one that may be wider.
+  constexpr size_t dtype_of(size_t i) const {
+    for (size_t steps = 0; i != first && !arguments[i].may_be_wider && steps < max_arguments; ++steps) {
+      i = arguments[i].like;
+    }
+    return i;
   }
 
   // The number of tensors before an argument.
@@ -130,148 +142,183 @@ constexpr std::string_view trim(std::string_view s) {
 
 // Calls f(part) for the parts between commas that are not inside brackets.
 template <class F>
-constexpr void split(std::string_view text, F f) {
+constexpr void split(std::string_view text, Mistake& mistake, F f) {
   int depth = 0;
   size_t from = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '(' || text[i] == '[') ++depth;
     if (text[i] == ')' || text[i] == ']') --depth;
-    require(depth >= 0, "a schema closes a bracket that it has not opened", text);
+    if (!mistake.require(depth >= 0, {text, " closes a bracket that it has not opened"})) return;
     if (text[i] == ',' && depth == 0) {
       f(trim(text.substr(from, i - from)));
       from = i + 1;
     }
   }
-  require(depth == 0, "a schema does not close a bracket", text);
+  if (!mistake.require(depth == 0, {text, " does not close a bracket"})) return;
   if (!trim(text).empty()) f(trim(text.substr(from)));
 }
 
-constexpr size_t number(std::string_view text) {
-  size_t result = 0;
-  for (const char c : text) {
-    require(c >= '0' && c <= '9', "the length of a list must be a number", text);
-    result = 10 * result + static_cast<size_t>(c - '0');
-  }
-  return result;
+constexpr bool is_name(std::string_view text) {
+  const auto is_letter = [](char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return !text.empty() && is_letter(text[0]) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
 }
 
-constexpr Kind kind_of(std::string_view type) {
-  if (type == "Tensor" || type.starts_with("Tensor(")) return Kind::tensor;
+// Whether a type is "<item>[<number>]".
+constexpr bool is_list(std::string_view type, std::string_view item) {
+  return type.starts_with(item) && type.substr(item.size()).starts_with('[') && type.ends_with(']') &&
+         std::all_of(type.begin() + item.size() + 1, type.end() - 1, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
+  if (type == "Tensor") return Kind::tensor;
   if (type == "Tensor?") return Kind::optional_tensor;
-  if (type.starts_with("SymInt[")) return Kind::sizes;
-  if (type.starts_with("bool[")) return Kind::mask;
+  if (is_list(type, "SymInt")) return Kind::sizes;
+  if (is_list(type, "bool")) return Kind::mask;
   if (type == "str") return Kind::string;
   if (type == "int") return Kind::integer;
   if (type == "float") return Kind::number;
   if (type == "float?") return Kind::optional_number;
-  require(type == "bool", "unknown type in a schema", type);
+  mistake.require(
+      type == "bool",
+      {type, find(type, "!") < type.size() ? " is written to, which is not supported" : " is an unknown type",
+       "; an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, float, float? or bool"});
   return Kind::boolean;
 }
 
-// "name[pattern] like other", "name[pattern] <indices>", "name=default"; any part may be missing.
-constexpr void parse_name(std::string_view text, std::string_view indices, Declared& result) {
-  const auto end = std::min({find(text, "["), find(text, "="), find(text, " "), text.size()});
+// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices`.
+constexpr void parse_name(std::string_view text, std::string_view indices, Declared& result, Mistake& mistake) {
+  if (const auto equals = find(text, "="); equals != text.npos) {
+    result.value = trim(text.substr(equals + 1));
+    text = text.substr(0, equals);
+  }
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  const std::string_view whole = text;
+  const auto end = std::min({find(text, "["), find(text, " "), text.size()});
   result.name = text.substr(0, end);
   text.remove_prefix(end);
   if (text.starts_with('[')) {
-    require(is_tensor(result.kind) || result.kind == Kind::sizes || result.kind == Kind::integer,
-            "only a tensor, a list of sizes or an integer has a pattern", text);
-    const auto close = find(text, "]") + 1;
-    result.pattern = Pattern(text.substr(0, close));
+    mistake.require(is_tensor(result.kind) || result.kind == Kind::sizes || result.kind == Kind::integer,
+                    {whole, " has a pattern; only a tensor, a list of sizes or an integer has one"});
+    const auto close = std::min(find(text, "]") + 1, text.size());
+    result.pattern = Pattern(text.substr(0, close), mistake);
     text.remove_prefix(close);
   }
   if (text.starts_with(" like ")) {
     result.like_name = trim(text.substr(6));
   } else if (text == indices) {
-    require(is_tensor(result.kind), "only a tensor has a dtype", text);
+    mistake.require(is_tensor(result.kind), {whole, " has a dtype; only a tensor has one"});
     result.is_index = true;
   } else {
-    require(text.empty() || text.starts_with('='), "a schema has an argument that is not TYPE NAME", text);
-    result.value = text;
+    mistake.require(text.empty(),
+                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME or", indices});
   }
 }
 
-constexpr Declared parse_argument(std::string_view text) {
+constexpr Declared parse_argument(std::string_view text, Mistake& mistake) {
   Declared result;
-  const auto space = find(text, " ");
-  require(space != text.npos, "a schema has an argument without a type or without a name", text);
+  const auto space = std::min(find(text, " "), text.size());
   result.type = text.substr(0, space);
-  result.kind = kind_of(result.type);
-  if (result.kind == Kind::mask) result.length = number(result.type.substr(5, result.type.size() - 6));
-  parse_name(trim(text.substr(space)), " int32 or int64", result);
-  require(!result.name.empty(), "a schema has an argument without a name", text);
+  result.kind = kind_of(result.type, mistake);
+  if (result.kind == Kind::mask) {
+    for (const char c : result.type.substr(5, result.type.size() - 6)) result.length = 10 * result.length + (c - '0');
+  }
+  parse_name(trim(text.substr(space)), " int32 or int64", result, mistake);
+  mistake.require(is_name(result.name), {"an argument is a type and a name, got ", text});
   return result;
 }
 
-constexpr Declared parse_output(std::string_view text) {
+constexpr Declared parse_output(std::string_view text, Mistake& mistake) {
   Declared result;
   result.type = "Tensor";
-  require(text.starts_with(result.type), "an output of a schema must be a Tensor", text);
-  text = text.substr(result.type.size());
-  require(text.empty() || text[0] == ' ' || text[0] == '[', "an output of a schema must be a Tensor", text);
-  if (!text.starts_with(" like ")) text = trim(text);
-  parse_name(text, " int64", result);
+  const auto rest = text.substr(std::min(text.size(), result.type.size()));
+  if (!mistake.require(text.starts_with(result.type) && (rest.empty() || rest[0] == ' ' || rest[0] == '['),
+                       {"an output is a Tensor, got ", text})) {
+    return result;
+  }
+  parse_name(rest.starts_with(" like ") ? rest : trim(rest), " int64", result, mistake);
   if (result.name.starts_with("grad(") && result.name.ends_with(')')) {
     result.is_gradient = true;
     result.name = result.name.substr(5, result.name.size() - 6);
   }
+  mistake.require(result.name.empty() || is_name(result.name), {"an output is a Tensor and a name, got ", text});
+  mistake.require(
+      !result.name.empty() || result.pattern.rank() > 0 || result.pattern.text().empty(),
+      {"an output is ", text,
+       ", a list of tensors, which is not supported; a tensor without dims needs a name, as in (Tensor sum[])"});
   return result;
 }
 
-constexpr Declaration parse(std::string_view text) {
-  Declaration d;
+constexpr void parse(std::string_view text, Declaration& d) {
+  Mistake& mistake = d.mistake;
   const auto open = find(text, "("), arrow = find(text, "->");
-  require(arrow != text.npos, "a schema needs -> and its outputs", text);
-  require(open < arrow, "a schema needs a parenthesis before its arguments", text);
+  if (!mistake.require(arrow != text.npos, {text, " needs -> and its outputs"}) ||
+      !mistake.require(open < arrow, {text, " needs a parenthesis before its arguments"})) {
+    return;
+  }
   d.name = text.substr(0, open);
-  require(find(d.name, "::") != d.name.npos, "the name of an operator needs its namespace", d.name);
+  const auto colons = find(d.name, "::");
+  mistake.require(colons != d.name.npos && colons + 2 < d.name.size(),
+                  {d.name, " is not the name of an operator with its namespace, as in my_ops::swish"});
   auto arguments = trim(text.substr(open, arrow - open)), outputs = trim(text.substr(arrow + 2));
-  require(arguments.ends_with(')'), "a schema needs a parenthesis after its arguments", arguments);
-  split(arguments.substr(1, arguments.size() - 2), [&](auto part) {
+  if (!mistake.require(arguments.ends_with(')'), {arguments, " needs a parenthesis after the arguments"}) ||
+      !mistake.require(!outputs.empty(), {text, " needs its outputs after ->"}) ||
+      !mistake.require(outputs != "()", {d.name, " has no output, which is not supported"})) {
+    return;
+  }
+  split(arguments.substr(1, arguments.size() - 2), mistake, [&](auto part) {
     if (part == "*") {
       d.keyword_only = d.arguments.size();
-    } else {
-      d.arguments.push_back(parse_argument(part));
+    } else if (mistake.require(d.arguments.size() < d.arguments.items.size(), {text, " has more than 16 arguments"})) {
+      d.arguments.push_back(parse_argument(part, mistake));
     }
   });
   if (outputs.starts_with('(')) {
-    require(outputs.ends_with(')'), "a schema needs a parenthesis after its outputs", outputs);
+    if (!mistake.require(outputs.ends_with(')'), {outputs, " needs a parenthesis after the outputs"})) return;
     outputs = outputs.substr(1, outputs.size() - 2);
   }
-  split(outputs, [&](auto part) { d.outputs.push_back(parse_output(part)); });
+  split(outputs, mistake, [&](auto part) {
+    if (mistake.require(d.outputs.size() < d.outputs.items.size(), {text, " has more than 6 outputs"})) {
+      d.outputs.push_back(parse_output(part, mistake));
+    }
+  });
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const auto name = d.arguments[i].name;
     const auto is_same = [&](const Declared& other) { return !other.is_gradient && other.name == name; };
-    require(d.find_argument(name) == i && std::none_of(d.outputs.begin(), d.outputs.end(), is_same),
-            "two arguments or outputs have one name", name);
+    mistake.require(d.find_argument(name) == i && std::none_of(d.outputs.begin(), d.outputs.end(), is_same),
+                    {"two arguments or outputs have the name ", name});
   }
-  return d;
 }
 
 // Finds the argument whose dtype each tensor has.
 constexpr void resolve_likes(Declaration& d) {
   const auto is_required = [](const auto& a) { return a.kind == Kind::tensor && !a.is_index; };
   const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
-  require(first != d.arguments.end(), "a schema needs a floating-point Tensor that is not optional", d.name);
+  if (!d.mistake.require(first != d.arguments.end(), {d.name, " needs a floating-point Tensor that is not optional"})) {
+    return;
+  }
   d.first = static_cast<size_t>(first - d.arguments.begin());
   for (auto& a : d.arguments) {
-    a.like = a.like_name.empty() ? d.first : d.find_argument(a.like_name);
-    require(!d.arguments[a.like].is_index, "an argument has the dtype of indices", a.name);
+    a.like = a.like_name.empty() ? d.first : d.known_argument(a.like_name);
+    d.mistake.require(!d.arguments[a.like].is_index,
+                      {a.name, " is like ", a.like_name, ", which is a tensor of indices"});
   }
   for (auto& o : d.outputs) {
-    o.like = o.like_name.empty() ? d.first : d.find_argument(o.like_name);
+    o.like = o.like_name.empty() ? d.first : d.known_argument(o.like_name);
     if (o.is_gradient) {
       for (size_t i = 0; i < d.arguments.size(); ++i) {
         const Declared& a = d.arguments[i];
         if (a.name != o.name) continue;
-        require(!a.is_index, "indices have no gradient", o.name);
+        d.mistake.require(!a.is_index, {o.name, " is a tensor of indices, which has no gradient"});
         if (o.pattern.text().empty()) o.pattern = a.pattern;
         o.like = i;
       }
     }
     // An optional argument may be missing; follow its `like` to one that is required.
-    while (o.like != d.first && !d.arguments[o.like].may_be_wider) o.like = d.arguments[o.like].like;
-    require(d.arguments[o.like].kind == Kind::tensor, "an output has the dtype of an optional tensor", o.name);
+    o.like = d.dtype_of(o.like);
+    d.mistake.require(
+        d.arguments[o.like].kind == Kind::tensor,
+        {"an output has the dtype of ", d.arguments[o.like].name, ", which is not a Tensor that is required"});
   }
 }
 
@@ -311,15 +358,17 @@ constexpr void order_checks(Declaration& d) {
         const bool solved = letters.solve(d.arguments[i].pattern);
         (solved ? d.by_shape : later).push_back(i);
       }
-      require(later.size() < left.size(), "a pattern has letters whose sizes no other one says",
-              d.arguments[later[0]].pattern.text());
+      if (!d.mistake.require(later.size() < left.size(),
+                             {d.arguments[left[0]].pattern.text(), " has letters whose sizes no other pattern says"})) {
+        return;
+      }
       left = later;
     }
   }
   for (const Declared& o : d.outputs) {
     for (size_t i = 0; i < o.pattern.rank(); ++i) {
       for (const auto& t : o.pattern[i]) {
-        require(letters.has(t), "an output has a letter whose size no argument says", o.pattern.text());
+        d.mistake.require(letters.has(t), {o.pattern.text(), " of an output has a letter whose size no argument says"});
       }
     }
   }
@@ -334,7 +383,7 @@ constexpr void order_checks(Declaration& d) {
 template <FixedString... Names>
 struct MayBeWider {
   static constexpr void apply(Declaration& d) {
-    ((d.arguments[d.find_argument(Names.view())].may_be_wider = true), ...);
+    ((d.arguments[d.known_argument(Names.view())].may_be_wider = true), ...);
   }
 };
 
@@ -342,7 +391,7 @@ struct MayBeWider {
 template <FixedString Of, FixedString... Names>
 struct GradientReads {
   static constexpr void apply(Declaration& d) {
-    (d.requirements.push_back({d.find_gradient(Of.view()), d.find_argument(Names.view())}), ...);
+    (d.requirements.push_back({d.known_gradient(Of.view()), d.known_argument(Names.view())}), ...);
   }
 };
 
@@ -357,27 +406,29 @@ struct Independent {
   }
 
  private:
-  static constexpr unsigned bit(const Declaration& d, std::string_view letter) {
+  static constexpr unsigned bit(Declaration& d, std::string_view letter) {
     const bool is_dim = std::any_of(d.arguments.begin(), d.arguments.end(), [&](const auto& a) {
       for (size_t i = 0; i < a.pattern.rank(); ++i) {
         if (letter.size() == 1 && a.pattern.letter(i) == letter[0]) return true;
       }
       return false;
     });
-    require(is_dim, "no dim of an argument is this letter alone", letter);
-    return 1U << (letter[0] - 'A');
+    return d.mistake.require(is_dim, {"no dim of an argument is ", letter, " alone"}) ? 1U << (letter[0] - 'A') : 0;
   }
 };
 
 template <class... Policies>
 constexpr Declaration declare(std::string_view text) {
-  Declaration d = schema::parse(text);
+  Declaration d;
+  schema::parse(text, d);
+  if (d.mistake.exists()) return d;
   (Policies::apply(d), ...);
   schema::resolve_likes(d);
+  if (d.mistake.exists()) return d;
   schema::order_checks(d);
   for (const Declared& a : d.arguments) {
-    require(a.kind != Kind::mask || a.length == d.outputs.size(), "output_mask must have an entry for each output",
-            a.type);
+    d.mistake.require(a.kind != Kind::mask || a.length == d.outputs.size(),
+                      {a.type, " ", a.name, " must have an entry for each output"});
   }
   return d;
 }
@@ -432,7 +483,8 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
     const Declared& a = d.arguments[i];
     if (i > 0) text.append(", ");
     if (i == d.keyword_only) text.append("*, ");
-    for (const auto part : {a.type, std::string_view(" "), a.name, a.value}) {
+    for (const auto part :
+         {a.type, std::string_view(" "), a.name, std::string_view(a.value.empty() ? "" : "="), a.value}) {
       text.append(part);
     }
   }
@@ -485,10 +537,19 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   return text;
 }
 
+// Not defined for a mistake, so that the compiler prints it.
+template <Mistake>
+struct DeclarationWith;
+template <>
+struct DeclarationWith<Mistake{}> {
+  static constexpr bool compiles = true;
+};
+
 // kit::Op without what needs torch.
 template <FixedString Text, class... Policies>
 struct Declare {
   static constexpr Declaration declaration = declare<Policies...>(Text.view());
+  static_assert(DeclarationWith<declaration.mistake>::compiles);
 
  private:
   static constexpr auto name_text = [] {
