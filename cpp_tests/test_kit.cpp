@@ -392,6 +392,75 @@ TEST(AutogradKernel, FormulasRunWithoutAutocast) {
   torch::autograd::ForwardADLevel::release_idx(level);
 }
 
+#define CPPCUDA_RECEIVE(name)                                                                                         \
+  "kit_test::" name                                                                                                   \
+  "(Tensor x[N], Tensor? y[N], Tensor indices[N] int32 or int64, Tensor wide[N], Tensor? more[N] like wide, str by) " \
+  "-> Tensor[N]"
+using Promoted = kit::Op<CPPCUDA_RECEIVE("promoted"), kit::MayBeWider<"wide">>;
+using Internal = kit::Op<CPPCUDA_RECEIVE("_internal"), kit::MayBeWider<"wide">>;
+using Lower =
+    kit::Op<CPPCUDA_RECEIVE("lower"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>>;
+using Float32 = kit::Op<CPPCUDA_RECEIVE("float32"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::fp32>>;
+using Left = kit::Op<CPPCUDA_RECEIVE("left"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::none>>;
+using One = kit::Op<"kit_test::one(Tensor x[N], Tensor indices[N] int32 or int64) -> Tensor[N]">;
+
+std::vector<at::ScalarType> received;
+
+Tensor receive(const Tensor& x, const OptionalTensor& y, const Tensor& indices, const Tensor& wide,
+               const OptionalTensor& more, std::string_view) {
+  received.clear();
+  for (const Tensor& t : kit::tensor_arguments(x, y, indices, wide, more)) {
+    received.push_back(t.defined() ? t.scalar_type() : at::ScalarType::Undefined);
+  }
+  return at::empty_like(x);
+}
+
+template <class... Ops>
+void define_receivers(torch::Library& m) {
+  ((kit::define<Ops>(m), m.impl(Ops::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(receive)))), ...);
+}
+
+TORCH_LIBRARY_FRAGMENT(kit_test, m) {
+  define_receivers<Promoted, Internal, Lower, Float32, Left>(m);
+  kit::define<One>(m);
+}
+
+TEST(Define, PoliciesUnderAutocast) {
+  constexpr auto b16 = at::kBFloat16, f16 = at::kHalf, f32 = at::kFloat, f64 = at::kDouble;
+  constexpr auto missing = at::ScalarType::Undefined;
+  using Dtypes = std::vector<at::ScalarType>;
+  const auto dtypes = []<class TheOp>(std::type_identity<TheOp>, const Dtypes& given, bool enabled = true) {
+    const auto tensor = [&](size_t i) { return given[i] == missing ? Tensor() : at::ones({2}, given[i]); };
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+    TheOp::call(tensor(0), kit::to_optional(tensor(1)), tensor(2), tensor(3), kit::to_optional(tensor(4)), "");
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    return received;
+  };
+  const auto promoted = std::type_identity<Promoted>();
+  EXPECT_EQ(dtypes(promoted, {b16, f32, at::kInt, b16, f16}), (Dtypes{f32, f32, at::kInt, f32, f32}));
+  EXPECT_EQ(dtypes(promoted, {f32, b16, at::kInt, f32, f32}), (Dtypes{f32, f32, at::kInt, f32, f32}));
+  EXPECT_EQ(dtypes(promoted, {f16, b16, at::kLong, f32, missing}), (Dtypes{f32, f32, at::kLong, f32, missing}));
+  EXPECT_EQ(dtypes(promoted, {f16, f16, at::kInt, f32, missing}), (Dtypes{f16, f16, at::kInt, f32, missing}));
+  EXPECT_EQ(dtypes(promoted, {b16, missing, at::kInt, b16, missing}), (Dtypes{b16, missing, at::kInt, f32, missing}));
+  EXPECT_EQ(dtypes(promoted, {f64, f16, at::kInt, f64, f64}), (Dtypes{f64, f16, at::kInt, f64, f64}));
+  const Dtypes mixed{f16, f32, at::kInt, f16, f32};
+  EXPECT_EQ(dtypes(promoted, mixed, /*enabled=*/false), mixed);
+  EXPECT_EQ(dtypes(std::type_identity<Internal>(), mixed), mixed);
+  EXPECT_EQ(dtypes(std::type_identity<Left>(), mixed), mixed);
+  EXPECT_EQ(dtypes(std::type_identity<Lower>(), mixed), (Dtypes{b16, b16, at::kInt, f32, f32}));
+  EXPECT_EQ(dtypes(std::type_identity<Lower>(), {f64, f32, at::kInt, f64, f64}),
+            (Dtypes{f64, b16, at::kInt, f64, f64}));
+  EXPECT_EQ(dtypes(std::type_identity<Float32>(), mixed), (Dtypes{f32, f32, at::kInt, f32, f32}));
+
+  const auto has_kernel = [](const char* name, c10::DispatchKey key) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").hasKernelForDispatchKey(key);
+  };
+  for (const auto key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
+    EXPECT_TRUE(has_kernel(Promoted::name, key));
+    EXPECT_FALSE(has_kernel(One::name, key));
+  }
+}
+
 TEST(Define, MetaComesFromTheShape) {
   EXPECT_EQ(Good::call(at::ones({3}, at::kMeta)).sizes(), at::IntArrayRef({3}));
   EXPECT_EQ(error_of([] { Good::call(at::ones({3, 3}, at::kMeta)); }), "twice: input must be [N], got [3, 3]");

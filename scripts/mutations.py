@@ -234,10 +234,10 @@ MUTATIONS = [
         "pytest test_operators.py message- and trilinear",
     ),
     Mutation(
-        "trilinear.autocast_rule_does_nothing",
-        "src/ops/trilinear/autocast.cpp",
-        "kit::is_16bit(points.scalar_type()) ? points.to(at::kFloat) : points",
-        "points",
+        "kit.autocast_leaves_what_may_be_wider",
+        "src/kit/define.cpp",
+        "if (is_wide || dtype) value =",
+        "if (!is_wide && dtype) value =",
         "pytest test_operators.py autocast and trilinear",
     ),
     Mutation(
@@ -356,10 +356,10 @@ MUTATIONS = [
         "pytest test_operators.py vmap_in_dims_and_out_dims and lltm_cell",
     ),
     Mutation(
-        "lltm_cell.state_is_cast_down",
-        "src/ops/lltm_cell/autocast.cpp",
-        "kit::is_16bit(cx.scalar_type()) ? cx.to(at::kFloat) : cx",
-        "lower(cx)",
+        "kit.autocast_casts_down_what_may_be_wider",
+        "src/kit/define.cpp",
+        "cached_cast(is_wide ? at::kFloat : *dtype,",
+        "cached_cast(dtype.value_or(at::kFloat),",
         "pytest test_operators.py dtypes_of_outputs and lltm_cell",
     ),
     Mutation(

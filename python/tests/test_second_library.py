@@ -377,6 +377,56 @@ def test_unneeded_elementwise_gradients_are_not_computed() -> None:
         assert {op._overloadname for op in ops if op._opname == "_gated_backward"} == called
 
 
+@pytest.mark.parametrize(
+    ("name", "tensors", "dtype"),
+    [
+        ("gated", 2, lambda dtypes, autocast: functools.reduce(torch.promote_types, dtypes)),
+        ("tanhshrink", 1, lambda dtypes, autocast: torch.float32),
+        ("swish", 1, lambda dtypes, autocast: dtypes[0]),
+    ],
+)
+def test_autocast_of_elementwise_operators(name: str, tensors: int, dtype: Callable[..., torch.dtype]) -> None:
+    """By default several tensors are cast to the widest dtype among them; tanhshrink names another policy."""
+    reference = next(case.reference for case in CASES if case.name == name)
+    samples = [(*(torch.linspace(-1, 2, 6).view(3, 2) + 0.1 * i for i in range(tensors)),)]
+    if name == "swish":
+        samples = [(*sample, 1.5) for sample in samples]
+        reference = lambda x, beta: x * torch.sigmoid(beta * x)  # noqa: E731
+    report = check(f"second::{name}", reference, samples, only=["autocast"], autocast_dtype=dtype)
+    assert report.passed == ["autocast"], report
+    keys = ("AutocastCPU", "AutocastCUDA")
+    has_policy = [torch._C._dispatch_has_kernel_for_dispatch_key(f"second::{name}", key) for key in keys]
+    assert has_policy == [name != "swish"] * 2
+
+
+def test_autocast_of_two_dtypes() -> None:
+    """What a layer returns under autocast, and another tensor in float32."""
+    layer, x, other = torch.nn.Linear(4, 4), torch.rand(3, 4), torch.rand(3, 4)
+
+    def run(x: Tensor, other: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return second.gated(layer(x), other)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = layer(x).float() * torch.sigmoid(other)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for function in (run, compiled, vmap(run), lambda *t: jvp(run, t, t)[0]):
+        out = function(x, other)
+        assert out.dtype == torch.float32
+        torch.testing.assert_close(out, expected, rtol=0.02, atol=0.02)
+    inputs = tuple(t.clone().requires_grad_() for t in (x, other))
+    gradients = torch.autograd.grad(run(*inputs).sum(), inputs)
+    for found in (
+        torch.autograd.grad(compiled(*inputs).sum(), inputs),
+        grad(lambda *t: run(*t).sum(), (0, 1))(x, other),
+    ):
+        assert [t.dtype for t in found] == [torch.float32] * 2
+        torch.testing.assert_close(found, gradients, rtol=0.02, atol=0.02)
+    with pytest.raises(RuntimeError, match=r"^gated: gate must be of dtype bfloat16, the dtype of x, got float32"):
+        with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
+            second.gated(x.bfloat16(), other)
+
+
 def test_second_derivative_that_is_written_by_hand() -> None:
     """The derivative of the slope would be 0 here, because 1 - tanh(x)^2 is 0 in float32."""
     x = torch.tensor([-12.0, 10.0, 12.0, 40.0])

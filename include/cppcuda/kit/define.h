@@ -1,7 +1,7 @@
 #pragma once
 
 // The parts of an operator's registration that are derived from its declaration: the schema, the Meta kernel, the
-// batching rule, and a clear error on every backend without a kernel.
+// batching rule, what autocast does, and a clear error on every backend without a kernel.
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cppcuda/kit/autocast.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 #include "cppcuda/kit/shape.h"
@@ -47,6 +48,26 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   refuse_backend(op, stack, indices);
 }
 
+// Casts the arguments of a call under autocast, and runs the operator with autocast disabled. `wide` has a bit for each
+// argument that becomes float32 if it has 16 bits.
+void run_under_autocast(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                        CastPolicy policy, unsigned wide);
+
+template <CastPolicy Policy, unsigned Wide>
+void autocast_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  run_under_autocast(op, keys, stack, Policy, Wide);
+}
+
+template <CastPolicy Policy, unsigned Wide = 0>
+void define_autocast(torch::Library& library, const char* name) {
+  if constexpr (Policy != CastPolicy::none) {
+    for (const auto key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
+      library.impl(name,
+                   torch::dispatch(key, torch::CppFunction::makeFromBoxedFunction<&autocast_kernel<Policy, Wide>>()));
+    }
+  }
+}
+
 // Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
 template <class TheOp>
 void define_schema(torch::Library& library, const char* schema, const std::vector<at::Tag>& tags) {
@@ -78,12 +99,13 @@ void define(torch::Library& library, const char* schema,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
-// Defines TheOp from its declaration, with its batching rule. Shape is hand-written if the declaration has no output
-// sizes.
+// Defines TheOp from its declaration, with its batching rule and its autocast policy. Shape is hand-written if the
+// declaration has no output sizes.
 template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
 void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
+  define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
   if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
 }
 

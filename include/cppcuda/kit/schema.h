@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "cppcuda/kit/autocast.h"
 #include "cppcuda/kit/pattern.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -74,7 +75,8 @@ struct Declaration {
   FixedList<Declared, max_arguments> arguments;
   FixedList<Declared, 6> outputs;
   FixedList<Requirement, 8> requirements;
-  Mistake mistake;                           // of the text; the rest is then incomplete
+  Mistake mistake;  // of the text; the rest is then incomplete
+  CastPolicy under_autocast = CastPolicy::promote;
   unsigned independent = 0;                  // a bit for each letter that Independent names
   char rows = 0;                             // the first of them
   size_t keyword_only = max_arguments;       // the arguments from this one on
@@ -379,12 +381,18 @@ constexpr void order_checks(Declaration& d) {
 // Policies of a declaration.
 
 // The arguments may be float32 if the tensor that they are like (by default the first one) has 16 bits. Tensors that
-// are like them have their dtype.
+// are like them have their dtype. Autocast casts those of 16 bits to float32, whatever the operator's CastPolicy is.
 template <FixedString... Names>
 struct MayBeWider {
   static constexpr void apply(Declaration& d) {
     ((d.arguments[d.known_argument(Names.view())].may_be_wider = true), ...);
   }
+};
+
+// What autocast does with the arguments.
+template <CastPolicy Policy>
+struct UnderAutocast {
+  static constexpr void apply(Declaration& d) { d.under_autocast = Policy; }
 };
 
 // If output_mask requests the gradient of Of, these optional arguments are required.
@@ -431,6 +439,26 @@ constexpr Declaration declare(std::string_view text) {
                       {a.type, " ", a.name, " must have an entry for each output"});
   }
   return d;
+}
+
+// What autocast does with the arguments. An operator whose name begins with an underscore is called by others, whose
+// arguments were cast, so it has no policy unless its declaration has one. One tensor has nothing to be promoted to.
+constexpr CastPolicy cast_policy(const Declaration& d) {
+  if (d.under_autocast != CastPolicy::promote) return d.under_autocast;
+  const bool is_internal = d.name[schema::find(d.name, "::") + 2] == '_';
+  const auto floating = std::count_if(d.arguments.begin(), d.arguments.end(),
+                                      [](const auto& a) { return is_tensor(a.kind) && !a.is_index; });
+  return is_internal || floating < 2 ? CastPolicy::none : CastPolicy::promote;
+}
+
+// A bit for each argument that may be wider than the first tensor, or that is like one that may.
+constexpr unsigned wide_arguments(const Declaration& d) {
+  unsigned result = 0;
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    const bool is_wide = is_tensor(d.arguments[i].kind) && d.dtype_of(i) != d.first;
+    result |= static_cast<unsigned>(is_wide) << i;
+  }
+  return result;
 }
 
 // Whether all patterns start with the same letter, as batching rules require.

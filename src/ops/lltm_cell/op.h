@@ -4,10 +4,14 @@
 
 namespace cppcuda::ops::lltm_cell {
 
+// Under autocast the matrix product runs in autocast's dtype. The cell state, a sum over the whole sequence, is
+// float32.
+using UnderAutocast = kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>;
+
 using Forward = kit::Op<
     "cppcuda::lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> (Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx)",
-    kit::MayBeWider<"cx">, kit::Independent<"B">>;
+    kit::MayBeWider<"cx">, kit::Independent<"B">, UnderAutocast>;
 
 // Also returns the pre-activations of the gates, which backward reads.
 using Cell = kit::Op<
@@ -32,7 +36,7 @@ using Sequence = kit::Op<
     "cppcuda::lltm(Tensor input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor h0[G?, B, S], Tensor c0[G?, B, S]) -> "
     "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0)",
-    kit::MayBeWider<"c0">, kit::Independent<"B">>;
+    kit::MayBeWider<"c0">, kit::Independent<"B">, UnderAutocast>;
 
 // Also returns the states of all cells, and the gates, which backward reads.
 using Steps = kit::Op<

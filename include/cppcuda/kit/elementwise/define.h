@@ -149,6 +149,16 @@ inline std::string schema_of(std::string_view name, const std::string& arguments
   return std::string(name.substr(name.find("::") + 2)) + "(" + arguments + ") -> " + result;
 }
 
+// What autocast does with the arguments. One tensor has nothing to be promoted to.
+template <class Definition>
+constexpr CastPolicy cast_policy() {
+  if constexpr (requires { Definition::under_autocast; }) {
+    return Definition::under_autocast;
+  } else {
+    return input_count<Definition> > 1 ? CastPolicy::promote : CastPolicy::none;
+  }
+}
+
 // Defines every operator that family.h describes, without kernels and derivatives. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
 void define_elementwise(torch::Library& m, TheFamily family) {
@@ -163,6 +173,7 @@ void define_elementwise(torch::Library& m, TheFamily family) {
         const std::string first(argument(arguments, 0));
         define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(
             m, schema_of(Forward::name, arguments, "Tensor"));
+        define_autocast<cast_policy<Definition>()>(m, Forward::name);
         define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
             m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
         define_sharding<InPlace>(m, elementwise_sharding_rule(input_count<Definition>, "-> ..."));

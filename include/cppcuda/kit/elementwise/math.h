@@ -18,9 +18,15 @@
 // parameter of slope is the output instead of the inputs. The kit multiplies the slope by the gradient, and derives
 // second derivatives from the slope (dual.h). For one tensor, slope_of_slope with the parameters of slope may give its
 // derivative instead, if that is more accurate.
+//
+// Under autocast, an operator of several tensors casts them to the widest dtype among them, and one of a single tensor
+// keeps its dtype. One word chooses another policy (autocast.h); calls in place and with out= never cast:
+//
+//     static constexpr auto under_autocast = kit::CastPolicy::fp32;
 
 #include <utility>
 
+#include "cppcuda/kit/autocast.h"
 #include "cppcuda/kit/math/host_device.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {

@@ -1,5 +1,5 @@
-// The declarations of row_norm, from which schemas, checks of arguments, Meta, vmap and DTensor follow. Change: the
-// arguments and outputs, each tensor with its sizes, and the dims that are independent of each other.
+// The declarations of row_norm, from which schemas, checks of arguments, Meta, vmap, autocast and DTensor follow.
+// Change: the arguments and outputs, each tensor with its sizes, and the dims that are independent of each other.
 // python/my_ops/samples/row_norm.py lists the files that are still the template's.
 #pragma once
 
