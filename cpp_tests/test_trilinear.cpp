@@ -437,7 +437,8 @@ TEST(RowLaunch, ShortAndOddRowsAreStaged) {
 TEST(RowLaunch, RowsOfATileAreInDifferentBanks) {
   for (int64_t features = 3; features < 300; ++features) {
     for (const int element_bytes : {2, 4, 8}) {
-      const auto launch = row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true, forward_direct_bytes);
+      const auto launch =
+          row_launch(1000, features, element_bytes, /*packs=*/true, /*dense=*/true, forward_direct_bytes);
       if (launch.access != Access::staged || is_whole(features, element_bytes)) continue;
       const int lanes = 1 << launch.lane_bits, bytes = launch.width * element_bytes, at_once = 128 / std::max(bytes, 4);
       for (int begin = 0; begin < 32; begin += at_once) {
@@ -472,7 +473,8 @@ TEST(RowLaunch, HoldsForAnySize) {
     for (const int64_t features : {int64_t{1}, int64_t{3}, int64_t{32}, int64_t{33}, two31, int64_t{1} << 40}) {
       for (const int element_bytes : {2, 4, 8}) {
         for (const bool dense : {false, true}) {
-          const auto [access, shape, width, lane_bits, tile] = row_launch(rows, features, element_bytes, true, dense, forward_direct_bytes);
+          const auto [access, shape, width, lane_bits, tile] =
+              row_launch(rows, features, element_bytes, true, dense, forward_direct_bytes);
           const bool staged = access == Access::staged;
           const int lanes = 1 << lane_bits, tile_rows = tile.rows;
           EXPECT_TRUE(lane_bits >= 0 && lanes <= 32) << lanes;  // a group lies in one warp

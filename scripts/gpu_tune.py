@@ -38,15 +38,7 @@ class Tunable(NamedTuple):
     values: tuple[int, ...]  # to try instead of the default
 
 
-TUNABLES = (
-    Tunable("gather_levels", "hash_grid.* gpu", (1, 2, 4, 8, 16)),
-    Tunable("scatter_width", "(hash_grid|grid_sample3d|trilinear_indexed) backward.* gpu", (1, 2)),
-    Tunable("grad_points_levels", "hash_grid backward .*x32 float", (1, 2, 8, 16)),
-    Tunable("upsample_strip_overhead", "upsample.*channels_last", (0, 1, 4)),
-    Tunable("upsample_rows", "upsample.*channels_last", (16, 32, 128)),
-    Tunable("lltm_steps_rows", "lltm .*x4096/", (1, 2, 8)),
-    Tunable("lltm_steps_overhead", "lltm .*x4096/", (0, 2, 4)),
-)
+TUNABLES = (Tunable("lltm_steps_rows", "lltm .*x4096/", (4, 12, 16)),)
 
 
 def with_value(name: str, value: int | None, call: Callable[[], Any]) -> Any:

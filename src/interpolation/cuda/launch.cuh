@@ -44,11 +44,9 @@ bool forward_levels(const GatherParams<T, T, Lookup>& p, const Points<T>& point,
   const auto run = [&](auto f) {
     constexpr int features = f;
     constexpr int64_t together = levels_of_store<T>(features);
-    const int64_t size = kit::ceil_div(levels_of_thread(features, sizeof(T)), together) * together;
-    const Work work = work_of(kit::ceil_div<int64_t>(p.lookup.levels(), size), p.batches, p.points, 0);
+    const Work work = work_of(kit::ceil_div<int64_t>(p.lookup.levels(), together), p.batches, p.points, 0);
     const bool packs = kit::is_aligned(p.out, {p.columns()}, std::min<int>(together * features, most) * sizeof(T));
-    kit::launch(levels_kernel<features, T, Lookup>, kit::grid_stride_launch(work.count), stream, p, point, work,
-                static_cast<int>(size), packs);
+    kit::launch(levels_kernel<features, T, Lookup>, kit::grid_stride_launch(work.count), stream, p, point, work, packs);
   };
   return [&]<int... F>(std::integer_sequence<int, F...>) {
     return ((p.features == F && (run(std::integral_constant<int, F>()), true)) || ...);
@@ -127,7 +125,7 @@ void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
 template <class T, class P, class Lookup>
 void scatter(const ScatterParams<T, P, Lookup>& p, kit::CudaStream& stream) {
   using A = kit::opmath<T>;
-  const int64_t levels = p.lookup.levels(), size = levels_of_thread(p.features, sizeof(A));
+  const int64_t levels = p.lookup.levels(), size = levels_of_scatter(p.features, sizeof(A));
   const int64_t groups = kit::ceil_div(levels, size);
   const ScatterParams<T, T, Lookup> params{without_points(p), p.grad, p.table};
   const auto run = [&](auto n) {
