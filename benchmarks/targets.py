@@ -149,8 +149,10 @@ def _gpu_targets() -> Iterator[Target]:
     for mode, bound in (("forward", 0.85), ("backward", 0.9)):
         size = f"{2**20}x32{', params only' * (mode == 'backward')}"
         yield target(f"hash_grid {mode}", ROWS, bound, op="hash_grid", mode=mode, size=size, dtype=two_dtypes)
-    for mode, bound in (("forward", 3), ("backward", 3)):
-        yield target(f"grid_sample3d {mode}", "F.grid_sample", bound, op="grid_sample3d", mode=mode)
+    for features, bound in ((32, 5), (2, 1.5)):
+        where = {"op": "grid_sample3d", "size": f"{2**20}x{features} of 128^3"}
+        for mode in ("forward", "backward"):
+            yield target(f"grid_sample3d {mode}, F = {features}", "F.grid_sample", bound, **where, mode=mode)
     for mode in ("forward", "backward"):
         # At most 1.08 of the peer's time.
         yield target(f"lltm_cell {mode}, large", PRODUCTS, 1 / 1.08, op="lltm_cell", mode=mode)
