@@ -38,7 +38,7 @@ class Tunable(NamedTuple):
     values: tuple[int, ...]  # to try instead of the default
 
 
-TUNABLES = (Tunable("lltm_steps_rows", "lltm .*x4096/", (4, 12, 16)),)
+TUNABLES = (Tunable("lltm_steps_rows", "lltm .*x4096/", (4, 12)),)
 
 
 def with_value(name: str, value: int | None, call: Callable[[], Any]) -> Any:

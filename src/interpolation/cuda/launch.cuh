@@ -74,7 +74,7 @@ void gather(const GatherParams<T, P, Lookup>& p, kit::CudaStream& stream) {
   const auto for_each_levels = [&](auto call) {
     int64_t largest = 0;
     for (int l = 0; l < levels; ++l) largest = std::max(largest, p.lookup.end_row(l) - p.lookup.first_row(l));
-    const int64_t size = levels_of_launch(levels, largest * p.features * sizeof(T));
+    const int64_t size = levels_of_launch(points, levels, largest * p.features * sizeof(T));
     for (int64_t first = 0; first < levels; first += size) {
       call(Levels{static_cast<int>(first), static_cast<int>(std::min(first + size, levels))});
     }

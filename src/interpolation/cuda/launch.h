@@ -40,15 +40,18 @@ inline int64_t levels_of_scatter(int64_t features, int64_t bytes) {
 }
 
 // The number of levels of a launch, where the gradient of points is a sum over them. Tables of 16 MiB in all stay in
-// the L2 cache; `largest` is the largest table in bytes. On an H100, backward with 4 or 32 MiB took up to 1.06 times as
-// long, and with one launch for all levels up to 1.15 times.
-inline int64_t levels_of_launch(int64_t levels, int64_t largest) {
+// the L2 cache; `largest` is the largest table in bytes. On an H100, backward of 2^20 points with 4 or 32 MiB took up
+// to 1.06 times as long, and with one launch for all levels up to 1.15 times. With 2^14 points or fewer four launches
+// took 9 to 11 us more than one.
+inline int64_t levels_of_launch(int64_t points, int64_t levels, int64_t largest) {
+  constexpr int64_t few = int64_t{1} << 16;
+  if (points < few) return levels;
   return std::clamp<int64_t>((int64_t{16} << 20) / std::max<int64_t>(1, largest), 1, levels);
 }
 
 // The number of features that a thread of a scatter adds at once. has_vectors: whether the GPU adds two or four float32
-// with one instruction, which on an H100 was 1.13 to 1.32 times as fast for two features, and for 32 features 1.08 times
-// as fast if the L2 cache holds the table. is_aligned(n) says whether rows allow accesses of n features.
+// with one instruction, which on an H100 was 1.13 to 1.32 times as fast for two features, and for 32 features 1.08
+// times as fast if the L2 cache holds the table. is_aligned(n) says whether rows allow accesses of n features.
 template <class IsAligned>
 int scatter_width(int64_t features, bool has_vectors, IsAligned is_aligned) {
   if (has_vectors && features == 2 && is_aligned(2)) return 2;
