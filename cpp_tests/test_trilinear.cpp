@@ -364,6 +364,8 @@ TEST(Trilinear, BackwardRefusesAMaskOfAnotherLength) {
 
 using cppcuda::kit::threads_per_block;
 using cppcuda::ops::trilinear::Access;
+using cppcuda::ops::trilinear::backward_direct_bytes;
+using cppcuda::ops::trilinear::forward_direct_bytes;
 using cppcuda::ops::trilinear::is_whole;
 using cppcuda::ops::trilinear::row_launch;
 using cppcuda::ops::trilinear::RowLaunch;

@@ -136,7 +136,11 @@ TEST_P(CudaHashGridLargeTables, LaunchesInTurn) {
     return all;
   };
   const auto actual = gradients(a.map([](const Tensor& t) { return on_cuda(t); })), expected = gradients(a);
-  for (const size_t i : {2, 3}) EXPECT_TRUE(close(actual[i].cpu(), expected[i], 1e-4)) << i;
+  for (const size_t i : {2, 3}) {
+    const double largest = expected[i].abs().max().item<double>();
+    EXPECT_GT(largest, 1);
+    EXPECT_LT((actual[i].cpu() - expected[i]).abs().max().item<double>(), 1e-5 * largest) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaHashGridLargeTables, ::testing::ValuesIn(all_dtypes + 1, all_dtypes + 2),

@@ -232,7 +232,7 @@ constexpr int slopes_blocks() {
 }
 template <class T>
 constexpr int grad_points_blocks(int width) {
-  return sizeof(T) == 8 ? 3 : width * sizeof(T) == 16 ? 4 : 5;
+  return sizeof(T) == 8 || width == 8 ? 3 : width * sizeof(T) == 16 ? 4 : 5;
 }
 template <class T>
 constexpr int double_backward_blocks(int axes) {
