@@ -158,7 +158,8 @@ def rows(
 
     table [V, F] with F a power of two; points [N, 3] between 0 and 1; levels: for each level the scale of points, the
     vertices per axis, the first row, and the number of rows if they are hashed (a power of two), otherwise 0; corners
-    [N, 8]: the rows, if they do not follow from points.
+    [N, 8]: the rows, if they do not follow from points. Where a corner lies outside of a dense level, the row is one of
+    the next level; hash_grid takes a row of the same level.
     """
     features, count = table.shape[1], len(points)
     block = max(1, 512 // features)

@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(kit::threads_per_block, forward_blocks<T>(Look
 }
 
 // The number of levels whose results a thread of forward stores together, in 16 bytes or less. More than four would be
-// long code. On an H100 (docs/benchmarks) a thread that took twice as many levels, in two stores to one sector, was 0.96
-// times as fast in float32 and 0.93 times in float16, and with four times as many 0.77 and 0.83 times.
+// long code. On an H100 (docs/benchmarks) a thread that took twice as many levels, in two stores to one sector, was
+// 0.96 times as fast in float32 and 0.93 times in float16, and with four times as many 0.77 and 0.83 times.
 template <class T>
 constexpr int levels_of_store(int features) {
   return features >= kit::pack_size<T> ? 1 : features * 4 >= kit::pack_size<T> ? kit::pack_size<T> / features : 4;

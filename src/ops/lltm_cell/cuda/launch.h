@@ -39,8 +39,9 @@ inline kit::LaunchShape small_forward_launch(const CellSizes& cell) {
 
 // width: values per access.
 inline kit::LaunchShape small_backward_launch(const CellSizes& cell, int64_t sum_bytes, int width) {
-  // Every block computes all gradients of gates for itself, so more blocks repeat more work. On an H100 (docs/benchmarks)
-  // a cell of 16 rows, 32 inputs and 128 features took 1.24 times as long with 16 blocks, 1.05 with 32, 1.00 with 128.
+  // Every block computes all gradients of gates for itself, so more blocks repeat more work. On an H100
+  // (docs/benchmarks) a cell of 16 rows, 32 inputs and 128 features took 1.24 times as long with 16 blocks, 1.05 with
+  // 32, 1.00 with 128.
   constexpr unsigned max_blocks = 64;
   const int64_t partial_sums = small_backward_threads / 32 * small_rows * small_columns * width;
   kit::LaunchShape shape = kit::grid_stride_launch(3 * cell.size * cell.concatenated() / width, small_backward_threads);

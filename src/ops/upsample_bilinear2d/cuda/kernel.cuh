@@ -93,9 +93,7 @@ struct Interpolated {
   Index lower, upper;  // in elements
 
   __device__ Interpolated(const Axis<A, Index>& x, Index column, int64_t step)
-      : tap(x.tap(column)),
-        lower(tap.lower * static_cast<Index>(step)),
-        upper(tap.upper * static_cast<Index>(step)) {}
+      : tap(x.tap(column)), lower(tap.lower * static_cast<Index>(step)), upper(tap.upper * static_cast<Index>(step)) {}
 
   __device__ void load_row(const T* const (&source)[K], A (&to)[K][N]) const {
     kit::Pack<T, N> left[K], right[K];

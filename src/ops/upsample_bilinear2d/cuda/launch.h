@@ -64,8 +64,8 @@ constexpr int64_t max_rows = 64;
 template <class ResidentBlocks>
 ImageLaunch image_launch(const ImageSizes& target, int64_t element_bytes, bool channels_last, bool packs,
                          int max_planes, ResidentBlocks resident_blocks) {
-  // The set-up of a thread, and the row of the source that the next part reads as well, in rows. On an H100 calls with 0
-  // took up to 1.7 times as long, and with 1 and 4 the same time.
+  // The set-up of a thread, and the row of the source that the next part reads as well, in rows. On an H100 calls with
+  // 0 took up to 1.7 times as long, and with 1 and 4 the same time.
   constexpr int64_t overhead = 2;
   const int64_t pack_size = 16 / element_bytes, row = channels_last ? target.channels * target.width : target.width;
   const int64_t width = channels_last && packs && target.channels % pack_size == 0 ? pack_size : 1;
