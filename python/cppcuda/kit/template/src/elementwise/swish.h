@@ -1,7 +1,7 @@
 // The formula of swish, from which all kernels and derivatives follow. Change: the schema, what backward saves, forward
 // and slope. Attributes (such as beta) are the arguments of the schema that are not tensors. A is a number, a vector of
-// numbers or, for second derivatives, a number with its derivative. A member under_autocast would choose what autocast
-// does (docs/kit.md of cppcuda). python/my_ops/samples/swish.py lists the files that are still the template's.
+// numbers or, for second derivatives, a number with its derivative. A member under_autocast chooses what autocast does.
+// python/my_ops/samples/swish.py lists the files that are still the template's.
 #pragma once
 
 #include "cppcuda/kit/elementwise/math.h"
