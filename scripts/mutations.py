@@ -486,8 +486,8 @@ MUTATIONS = [
     Mutation(
         "interpolation.cuda_last_levels_are_stored_past_the_end",
         "src/interpolation/cuda/kernel.cuh",
-        "          if (first + i / F < levels.end) store_rounded<width>(out + i, sum + i);",
-        "          store_rounded<width>(out + i, sum + i);",
+        "        if (levels.first + i / F < levels.end) store_rounded<width>(out + i, sum + i);",
+        "        store_rounded<width>(out + i, sum + i);",
         "simt *CudaHashGrid.AnyNumberOfLevels*",
     ),
     Mutation(
