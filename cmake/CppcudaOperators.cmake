@@ -8,7 +8,7 @@
 #
 #   *.cpp  ops/*/*.cpp  elementwise/*.cpp     the part that uses torch: declarations, derivatives, dispatch; the files of
 #                                             ops/<name> are compiled as one file, so no name may be defined in two of them
-#   ops/*/cpu/*kernel.cpp  */cpu/kernel.cpp   CPU kernels, compiled once per instruction set;
+#   ops/*/cpu/*kernel.cpp  */cpu/kernel.cpp   CPU kernels, compiled once per instruction set of CPPCUDA_ISAS;
 #   elementwise/cpu_kernel.cpp                the same for elementwise operators
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
@@ -55,13 +55,40 @@ else()
   cmake_path(SET CPPCUDA_KIT_INCLUDE NORMALIZE "${CMAKE_CURRENT_LIST_DIR}/../../../include")
 endif()
 
-# The instruction sets for which the CPU kernels are compiled (include/cppcuda/kit/cpu/isa.h), and their flags.
-set(CPPCUDA_ISAS base)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  list(APPEND CPPCUDA_ISAS avx2 avx512)
-  set(CPPCUDA_FLAGS_avx2 -mavx2 -mfma -mf16c)
-  set(CPPCUDA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
-endif()
+# Sets CPPCUDA_COMPILED_ISAS to the instruction sets that CPPCUDA_ISAS selects, the oldest one first.
+set(CPPCUDA_ISAS "all" CACHE STRING "Instruction sets of the CPU kernels: all, native, or some of base;avx2;avx512")
+function(_cppcuda_choose_isas)
+  set(isas base)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    list(APPEND isas avx2 avx512)
+  endif()
+  if(CPPCUDA_ISAS STREQUAL "native")
+    set(best base)
+    # The same features as torch asks for, in the order in which Linux lists them.
+    file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+    if("avx2" IN_LIST isas AND flags MATCHES " fma .* f16c .* avx2 ")
+      set(best avx2)
+      if(flags MATCHES " avx512f .*avx512dq .*avx512bw .*avx512vl ")
+        set(best avx512)
+      endif()
+    endif()
+    set(isas ${best})
+  elseif(NOT CPPCUDA_ISAS STREQUAL "all")
+    set(chosen ${CPPCUDA_ISAS})
+    set(unknown ${chosen})
+    list(REMOVE_ITEM unknown ${isas})
+    if(unknown OR NOT chosen)
+      message(FATAL_ERROR "CPPCUDA_ISAS is \"${CPPCUDA_ISAS}\", but must be \"all\", \"native\" or a list of some of: ${isas}")
+    endif()
+    list(JOIN chosen "|" chosen)
+    list(FILTER isas INCLUDE REGEX "^(${chosen})$")
+  endif()
+  set(CPPCUDA_COMPILED_ISAS ${isas} PARENT_SCOPE)
+endfunction()
+_cppcuda_choose_isas()
+# The flags of the instruction sets (include/cppcuda/kit/cpu/isa.h).
+set(CPPCUDA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(CPPCUDA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 
 # Only the first project that includes this file makes this target.
 if(NOT TARGET cppcuda_flags)
@@ -113,6 +140,8 @@ endmacro()
 macro(_cppcuda_add_kernel_objects target)
   _cppcuda_add_objects(${target} ${ARGN})
   target_include_directories(${target} SYSTEM PRIVATE "${CPPCUDA_TORCH_DIR}/include")
+  list(JOIN CPPCUDA_COMPILED_ISAS "," isas)
+  target_compile_definitions(${target} PRIVATE CPPCUDA_COMPILED_ISAS=${isas})
 endmacro()
 
 # Adds the table of kernels that the C function <name>_kernels_v1 returns. A test that links other kernels adds its own.
@@ -175,7 +204,7 @@ macro(_cppcuda_add_kernels)
     list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
   endif()
   if(cpu_kernels)
-    foreach(isa IN LISTS CPPCUDA_ISAS)
+    foreach(isa IN LISTS CPPCUDA_COMPILED_ISAS)
       _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
       list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_kernels_${isa}>)
     endforeach()

@@ -55,14 +55,16 @@ def torch_names(architectures: str) -> tuple[str, ...]:
 
 def make(library: Path, package: Path) -> Config:
     built = tuple(_build.CPU_INSTRUCTION_SETS.split(";"))
+    order = ("base", "avx2", "avx512")
     capability = torch.backends.cpu.get_cpu_capability().lower()
+    has = order[: order.index(capability) + 1 if capability in order else 1]
     return Config(
         version=_build.VERSION,
         torch_version=torch.ops.cppcuda._torch_version(),
         cuda_version=_build.CUDA,
         cuda_architectures=torch_names(_build.CUDA_ARCHITECTURES) if _build.CUDA else (),
         cpu_instruction_sets=built,
-        cpu_instruction_set=capability if capability in built else "base",
+        cpu_instruction_set=next((isa for isa in reversed(built) if isa in has), "none"),
         library_path=library,
         include_path=package / "include",
         cmake_prefix_path=package,

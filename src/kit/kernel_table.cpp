@@ -18,7 +18,8 @@ AnyKernel find(const char* name) {
   return kernel == kernels().end() ? nullptr : kernel->second;
 }
 
-constexpr KernelTable table{.headers = CPPCUDA_KERNEL_HEADERS, .has_cuda = CPPCUDA_HAS_CUDA, .find = &find};
+constexpr KernelTable table{
+    .headers = CPPCUDA_KERNEL_HEADERS, .has_cuda = CPPCUDA_HAS_CUDA, .oldest = compiled::oldest, .find = &find};
 
 }  // namespace
 

@@ -28,6 +28,18 @@ Capability capability() {
   return name == "AVX512" ? Capability::avx512 : name == "AVX2" ? Capability::avx2 : Capability::base;
 }
 
+// The instruction set that torch uses, if there are kernels for it or for an older one.
+Capability checked_capability() {
+  check_kernels();
+  constexpr const char* names[] = {"base", "AVX2", "AVX-512"};
+  const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
+  const Capability here = capability();
+  TORCH_CHECK(here >= table->oldest, library_name(), ": the CPU kernels in ", file_of(table), " were compiled for ",
+              names[static_cast<int>(table->oldest)], " (CPPCUDA_ISAS), but torch uses ", names[static_cast<int>(here)],
+              " here, because of the processor or of ATEN_CPU_CAPABILITY");
+  return here;
+}
+
 void parallel_for(int64_t count, int64_t grain_size, const void* task,
                   void (*call)(const void* task, int64_t begin, int64_t end)) {
   at::parallel_for(0, count, grain_size, [&](int64_t begin, int64_t end) { call(task, begin, end); });
@@ -58,7 +70,7 @@ AnyKernel look_up(const char* name) {
 
 const CpuContext& cpu_context() {
   static const CpuContext context{
-      .capability = capability(), .cache_bytes = cache_bytes(), .parallel_for = &parallel_for};
+      .capability = checked_capability(), .cache_bytes = cache_bytes(), .parallel_for = &parallel_for};
   return context;
 }
 

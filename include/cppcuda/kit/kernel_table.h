@@ -29,6 +29,7 @@ using AnyKernel = void (*)();
 struct KernelTable {
   const char* headers;                  // the hash of the headers
   bool has_cuda;                        // whether the table has CUDA kernels
+  Capability oldest;                    // the oldest instruction set of the CPU kernels
   AnyKernel (*find)(const char* name);  // null if there is none
 };
 

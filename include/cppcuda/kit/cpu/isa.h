@@ -10,6 +10,9 @@
 #ifndef CPPCUDA_ISA
 #define CPPCUDA_ISA base  // for files that are compiled once
 #endif
+#ifndef CPPCUDA_COMPILED_ISAS
+#define CPPCUDA_COMPILED_ISAS base, avx2, avx512  // for files without kernels
+#endif
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -27,20 +30,32 @@ struct Isa;
 
 enum class Capability { base, avx2, avx512 };
 
-// Calls f(std::type_identity<Isa>()).
-template <class F>
-decltype(auto) with_isa([[maybe_unused]] Capability capability, F f) {
-#if defined(__x86_64__)
-  switch (capability) {
-    case Capability::avx512:
-      return f(std::type_identity<avx512::Isa>());
-    case Capability::avx2:
-      return f(std::type_identity<avx2::Isa>());
-    case Capability::base:
-      break;
+// The instruction sets that CMake's option CPPCUDA_ISAS selects, the oldest one first.
+namespace compiled {
+using enum Capability;
+inline constexpr Capability capabilities[] = {CPPCUDA_COMPILED_ISAS};
+inline constexpr Capability oldest = capabilities[0];
+}  // namespace compiled
+
+constexpr bool is_compiled(Capability capability) {
+  for (const Capability c : compiled::capabilities) {
+    if (c == capability) return true;
   }
-#endif
-  return f(std::type_identity<base::Isa>());
+  return false;
+}
+
+// Calls f(std::type_identity<Isa>()) with the newest compiled Isa that the processor has. cpu_context() ensures that it
+// has the oldest one.
+template <class F>
+void with_isa([[maybe_unused]] Capability capability, F f) {
+  using enum Capability;
+  if constexpr (is_compiled(avx512)) {
+    if (capability == avx512 || compiled::oldest == avx512) return f(std::type_identity<avx512::Isa>());
+  }
+  if constexpr (is_compiled(avx2)) {
+    if (capability >= avx2 || compiled::oldest == avx2) return f(std::type_identity<avx2::Isa>());
+  }
+  if constexpr (is_compiled(base)) f(std::type_identity<base::Isa>());
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
