@@ -17,7 +17,7 @@ import cppcuda.onnx
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "python/tests"))
+sys.path.insert(0, str(ROOT / "tests/python"))
 from conftest import register_all  # noqa: E402
 from cppcuda.testing.samples import OPS  # noqa: E402
 
@@ -75,7 +75,7 @@ def samples(op: Operator) -> str:
             if not entry.backward:
                 return f"{len(entry.specs)} for the operator, whose gradient is made of other operators"
             return f"{len(entry.specs)} for the operator, {len(entry.backward.specs)} for {entry.backward.base_name}"
-    raise MissingError(f"no entry for {op.name} in python/tests/samples")
+    raise MissingError(f"no entry for {op.name} in tests/python/samples")
 
 
 def onnx(op: Operator) -> str:

@@ -2,7 +2,7 @@
 
 usage: count_instructions.py PROGRAM [--record] [--bounds FILE]
 
-PROGRAM is cppcuda_hot_loops (cpp_tests/counts). Callgrind executes it and writes one dump per loop, in the order of the
+PROGRAM is cppcuda_hot_loops (tests/cpp/counts). Callgrind executes it and writes one dump per loop, in the order of the
 names that the program prints. No time is measured, so the counts are the same in every run, also on a busy machine.
 They differ between compilers. Therefore bounds belong to a compiler, an instruction set and a build type, which PROGRAM
 prints, such as "GCC 12 avx2 Release".
@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-BOUNDS = Path(__file__).parents[1] / "cpp_tests" / "counts" / "bounds.json"
+BOUNDS = Path(__file__).parents[1] / "tests" / "cpp" / "counts" / "bounds.json"
 HEADROOM = 1.05
 MIN_SHARE = 0.5  # of the bound; with fewer instructions the loop did not run, or the bound is out of date
 CANNOT_RUN = 3

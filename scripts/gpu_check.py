@@ -424,9 +424,9 @@ def pytest(stage: Stage, log: str, *options: str | Path, processes: int = PROCES
 
 
 def ready(stage: Stage) -> str:
-    test = "python/tests/test_cuda_operators.py::test_first_launch_of_a_process"
+    test = "tests/python/test_cuda_operators.py::test_first_launch_of_a_process"
     if stage.dry_run:  # there is no CUDA
-        test = "python/tests/test_operators.py::test_outputs_are_saved"
+        test = "tests/python/test_operators.py::test_outputs_are_saved"
     names = [f"{test}[{name}-graph]" for name in OPERATORS]
     ended = pytest(stage, "ready.log", *(["-k", "outputs_are_saved", test.split("::")[0]] if stage.dry_run else names))
     if not stage.results:
@@ -436,7 +436,7 @@ def ready(stage: Stage) -> str:
 
 def tests(stage: Stage) -> str:
     # The other files test what a GPU does not change, and some need the whole source tree.
-    files = [f"python/tests/test_{name}.py" for name in ("operators", "elementwise", "cuda_operators", "cuda")]
+    files = [f"tests/python/test_{name}.py" for name in ("operators", "elementwise", "cuda_operators", "cuda")]
     keyword = "outputs_are_saved" if stage.dry_run else "cuda and not compile and not export and not aoti"
     arguments = stage.log / "deselect.txt"
     arguments.write_text("".join(f"--deselect={name}\n" for name in stage.results))

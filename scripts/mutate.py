@@ -43,8 +43,8 @@ class Runner(NamedTuple):
 GTEST = {"passed": r"\[  PASSED  \] (\d+) tests?", "failed": r"\[  FAILED  \] (\S+?),? "}
 RUNNERS = {
     "pytest": Runner("cppcuda", ("site",), r"(\d+) passed", r"^FAILED (\S+)"),
-    "unit": Runner("cppcuda_tests", ("libcppcuda.so", "libcppcuda_kernels.so", "cpp_tests/cppcuda_tests"), **GTEST),
-    "simt": Runner("cppcuda_simt_tests", ("cpp_tests/simt/cppcuda_simt_tests",), **GTEST),
+    "unit": Runner("cppcuda_tests", ("libcppcuda.so", "libcppcuda_kernels.so", "tests/cpp/cppcuda_tests"), **GTEST),
+    "simt": Runner("cppcuda_simt_tests", ("tests/cpp/simt/cppcuda_simt_tests",), **GTEST),
 }
 
 
@@ -87,7 +87,7 @@ class Build(NamedTuple):
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
             environment["CPPCUDA_EXPECTED_LIBRARY"] = str(next(site.glob("cppcuda/lib/torch-*/libcppcuda.so")))
             file, _, keywords = selection.partition(" ")
-            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"python/tests/{file}"]
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/python/{file}"]
             command += ["-k", keywords] if keywords else []
         else:
             program = self.folder / RUNNERS[runner].loaded[-1]
@@ -162,7 +162,7 @@ def outcome(runner: str, status: int, output: str) -> str:
 def first_failure(runner: str, status: int, output: str) -> str:
     found = re.search(RUNNERS[runner].failed, output, re.MULTILINE)
     if found:
-        return found[1].removeprefix("python/tests/")
+        return found[1].removeprefix("tests/python/")
     error = re.search(r"^.*(?:ERROR: \w+Sanitizer|runtime error|Error)[^\n]*", output, re.MULTILINE)
     return error[0] if error else f"status {status}"
 

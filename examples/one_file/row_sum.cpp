@@ -1,16 +1,25 @@
-// second::row_sum(Tensor input) -> Tensor: an output of lower rank than the input.
+// A whole operator in one file: the sums of rows, with gradients of any order in both modes, and under vmap.
+//
+//   import cppcuda.kit
+//   ops = cppcuda.kit.load("one_file", "examples/one_file/row_sum.cpp")
+//   ops.row_sum(torch.rand(5, 3))
 
 #include <torch/library.h>
 
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/output.h"
 #include "cppcuda/kit/row_strides.h"
-#include "map.h"
 
-namespace second {
+namespace one_file {
 namespace {
 
-using RowSum = kit::Op<"second::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]", kit::Independent<"N">>;
+using cppcuda::Tensor;
+namespace kit = cppcuda::kit;
+
+using RowSum = kit::Op<"one_file::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]", kit::Independent<"N">>;
 
 Tensor row_sum_cpu(const Tensor& input) {
   Tensor out = kit::allocate(kit::Shape<RowSum>::outputs(input));
@@ -52,9 +61,9 @@ struct ForwardFormula {
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<RowSum>(m); }
-TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(RowSum::name, kit::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_FRAGMENT(one_file, m) { kit::define<RowSum>(m); }
+TORCH_LIBRARY_IMPL(one_file, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
+TORCH_LIBRARY_IMPL(one_file, Autograd, m) { m.impl(RowSum::name, kit::autograd<ForwardFormula>()); }
 
 }  // namespace
-}  // namespace second
+}  // namespace one_file

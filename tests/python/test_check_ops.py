@@ -32,7 +32,7 @@ def test_missing_parts() -> None:
         "C++      MISSING: no public header include/cppcuda/ops/swish.h",
         "Python   MISSING: no function swish in python/cppcuda/functional.py, or it is not in __all__",
         "module   MISSING: no module in python/cppcuda/nn.py",
-        "samples  MISSING: no entry for swish in python/tests/samples",
+        "samples  MISSING: no entry for swish in tests/python/samples",
         "ONNX     no translation",
         "DTensor  ...->... ...",
         "support  MISSING: no column in docs/support.md",

@@ -10,13 +10,10 @@ from pathlib import Path
 import torch
 from cppcuda.kit import KitError, load, new
 
-ROOT = Path(__file__).parent
-HEADER = (ROOT / "second_library/elementwise/swish.h").read_text()
-# row_sum of the tests' second library is one file, which includes a header.
-OPERATOR, INCLUDED = (
-    (ROOT / "second_library" / file).read_text().replace("second", "notebook") for file in ("row_sum.cpp", "map.h")
-)
-SOURCES = ["swish.h", "row_sum.cpp", "map.h"]
+ROOT = Path(__file__).parents[2]
+HEADER = (ROOT / "tests/second_library/elementwise/swish.h").read_text()
+OPERATOR = (ROOT / "examples/one_file/row_sum.cpp").read_text()
+SOURCES = ["swish.h", "row_sum.cpp", "included.h"]
 
 
 def output_of_load(*arguments: object) -> str:
@@ -27,8 +24,10 @@ def output_of_load(*arguments: object) -> str:
 
 def main() -> None:
     Path("swish.h").write_text(HEADER.replace("second", "notebook"))
-    Path("row_sum.cpp").write_text(OPERATOR)
-    Path("map.h").write_text(INCLUDED)
+    included = "#include <torch/library.h>\n"
+    assert included in OPERATOR
+    Path("row_sum.cpp").write_text(OPERATOR.replace("one_file", "notebook").replace(included, '#include "included.h"\n'))
+    Path("included.h").write_text(f"#pragma once\n{included}")
     ops = load("notebook", SOURCES)
     x = torch.randn(3, 5, dtype=torch.float64)
     torch.testing.assert_close(ops.swish(x, 1.5), x * torch.sigmoid(1.5 * x))

@@ -1,5 +1,5 @@
 // second::cube_by_function(Tensor x) -> Tensor: wrong on purpose. Its gradient is a torch::autograd::Function, which
-// torch.func refuses and which has no forward mode. python/tests/test_wrong_operators.py tests that this is found.
+// torch.func refuses and which has no forward mode. tests/python/test_wrong_operators.py tests that this is found.
 
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>

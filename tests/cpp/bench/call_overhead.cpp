@@ -2,7 +2,7 @@
 // one row of trilinear beside at::sigmoid of its output.
 //
 //   cmake --build build/torch-2.15 --target cppcuda_benchmarks
-//   build/torch-2.15/cpp_tests/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
+//   build/torch-2.15/tests/cpp/cppcuda_benchmarks [--benchmark_filter=...] [--benchmark_repetitions=...]
 //
 // The target exists if Google Benchmark is installed (apt-get install libbenchmark-dev).
 //

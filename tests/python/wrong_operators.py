@@ -1,7 +1,7 @@
 """Operators that are wrong on purpose, each with one mistake, beside right ones. test_wrong_operators.py checks them.
 
 They are defined in Python, where a kernel is a function for a dispatch key. The one with a C++ autograd::Function is in
-cpp_tests/second_library/wrong_function.cpp.
+tests/second_library/wrong_function.cpp.
 """
 
 from __future__ import annotations

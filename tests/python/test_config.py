@@ -138,7 +138,7 @@ def test_help(printed: Printed, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_program_that_names_no_symbol_of_the_library(printed: Printed, tmp_path: Path) -> None:
     """It still gets the operators, even if the linker drops unused libraries, as on some distributions."""
-    source = ROOT / "cpp_tests/consumer/links_only.cpp"
+    source = ROOT / "tests/consumer/links_only.cpp"
     options = ["-Wl,--as-needed", *shlex.split(printed("--cflags", "--libs"))]
     build = ["g++", "-Wall", "-Wextra", "-Werror", str(source), *options, "-o", "app"]
     subprocess.run(build, check=True, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Ops of another library that uses the kit (cpp_tests/second_library), together with cppcuda in one process.
+"""Ops of another library that uses the kit (tests/second_library), together with cppcuda in one process.
 
 Their formulas have the same names as those of cppcuda. They cover arguments and outputs that trilinear does not have: a
 float, sizes, a string, an optional number, a derivative that reads outputs, and two outputs of which one may be unused.

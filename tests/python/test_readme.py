@@ -55,7 +55,7 @@ def cpp_program(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.any_torch  # cpp_tests/consumer and the smoke test compile programs for every torch
+@pytest.mark.any_torch  # tests/consumer and the smoke test compile programs for every torch
 def test_cpp(cpp_program: Path) -> None:
     (project,) = blocks("cmake")
     (cpp_program / "CMakeLists.txt").write_text(project)

@@ -1,5 +1,5 @@
 // Declarations of operators: what the compiler reads from them, and the checks that follow from them.
-// python/tests/test_declarations.py tests that wrong declarations do not compile.
+// tests/python/test_declarations.py tests that wrong declarations do not compile.
 #include "cppcuda/kit/names.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/schema.h"
