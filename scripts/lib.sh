@@ -200,7 +200,7 @@ EOF
   return 1
 }
 
-# Installs the disassemblers that scripts/kernel_report.py uses; without them it looks for those of the CUDA toolkit.
+# Installs the disassemblers that tools/kernel_report.py uses; without them it looks for those of the CUDA toolkit.
 # One version serves every torch, because they read the output of older compilers. PyPI has none before 13.2.
 setup_cuobjdump() {
   (require_python nvidia-cuda-cuobjdump==13.2.86 nvidia-cuda-nvdisasm==13.2.86) || true
@@ -213,6 +213,9 @@ has_cuda() { [ -e "$BUILD_DIR/libcppcuda_kernels.so" ] && grep -q '^CUDA: .* = "
 setup_gtest() {
   [ -n "${GTest_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ] || apt_install libgtest-dev || true
 }
+
+# Installs Boost.Context, if possible. The emulator of CUDA kernels runs their threads as its fibers.
+setup_boost() { [ -e /usr/include/boost/context/fiber.hpp ] || apt_install libboost-context-dev || true; }
 
 # Installs valgrind, if possible. Returns whether there is one.
 setup_valgrind() {

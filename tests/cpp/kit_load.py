@@ -26,7 +26,9 @@ def main() -> None:
     Path("swish.h").write_text(HEADER.replace("second", "notebook"))
     included = "#include <torch/library.h>\n"
     assert included in OPERATOR
-    Path("row_sum.cpp").write_text(OPERATOR.replace("one_file", "notebook").replace(included, '#include "included.h"\n'))
+    Path("row_sum.cpp").write_text(
+        OPERATOR.replace("one_file", "notebook").replace(included, '#include "included.h"\n')
+    )
     Path("included.h").write_text(f"#pragma once\n{included}")
     ops = load("notebook", SOURCES)
     x = torch.randn(3, 5, dtype=torch.float64)

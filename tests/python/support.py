@@ -41,7 +41,7 @@ def tool(name: str) -> str:
 
 
 def load_script(path: Path) -> ModuleType:
-    """Loads a file of scripts/ as a module."""
+    """Loads a file of tools/ as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

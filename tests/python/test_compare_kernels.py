@@ -1,4 +1,4 @@
-"""scripts/compare_kernels.py: what counts as the same code, and what counts as different code."""
+"""tools/compare_kernels.py: what counts as the same code, and what counts as different code."""
 
 import shutil
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-if not (SCRIPTS / "compare_kernels.py").is_file():
+TOOLS = Path(__file__).parents[2] / "tools"
+if not (TOOLS / "compare_kernels.py").is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
 if not shutil.which("c++") or not shutil.which("objdump"):
     pytest.skip("no compiler", allow_module_level=True)
-sys.path.insert(0, str(SCRIPTS))
+sys.path.insert(0, str(TOOLS))
 from compare_kernels import cpu_functions, differences  # noqa: E402
 
 SUM = """
@@ -56,6 +56,6 @@ def test_duplicate_functions_count_twice() -> None:
 
 def test_unreadable_files_are_not_a_difference(tmp_path: Path) -> None:
     """The exit status is 2; a status of 1 would mean that code differs."""
-    command = [sys.executable, str(SCRIPTS / "compare_kernels.py"), str(tmp_path), str(tmp_path)]
+    command = [sys.executable, str(TOOLS / "compare_kernels.py"), str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: ")

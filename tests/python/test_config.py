@@ -65,7 +65,7 @@ def test_cuda_architectures() -> None:
     if config.cuda_version is None:
         assert config.cuda_architectures == ()
         pytest.skip("cppcuda was built without CUDA")
-    report = load_script(ROOT / "scripts/kernel_report.py")
+    report = load_script(ROOT / "tools/kernel_report.py")
     try:
         dump = report.Cuobjdump(KERNELS)
     except report.UnreadableError as e:

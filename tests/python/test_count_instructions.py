@@ -1,4 +1,4 @@
-"""scripts/count_instructions.py: how it parses its input, and what it decides."""
+"""tools/count_instructions.py: how it parses its input, and what it decides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import load_script
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "count_instructions.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "count_instructions.py"
 if not SCRIPT.is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
 

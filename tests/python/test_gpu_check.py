@@ -1,6 +1,6 @@
 """scripts/gpu_check: what happens after errors, and a rehearsal of all stages without a GPU and without a network.
 
-CPPCUDA_REHEARSE=1  run the rehearsal, which takes more than a minute. scripts/rehearse_gpu_check sets it.
+CPPCUDA_REHEARSE=1  run the rehearsal, which takes minutes. .ci/run sets it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from support import load_script
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-if not (SCRIPTS / "gpu_bundle").is_file():
-    pytest.skip("the scripts are not beside these tests", allow_module_level=True)
-gpu_check = load_script(SCRIPTS / "gpu_check.py")
-sys.path.insert(0, str(SCRIPTS.parent / "benchmarks"))
+TOOLS = Path(__file__).parents[2] / "tools"
+if not (TOOLS / "gpu_bundle").is_file():
+    pytest.skip("the tools are not beside these tests", allow_module_level=True)
+gpu_check = load_script(TOOLS / "gpu_check.py")
+sys.path.insert(0, str(TOOLS.parent / "benchmarks"))
 import cases  # noqa: E402
 import targets  # noqa: E402
 
@@ -110,7 +110,7 @@ def test_failures_are_named() -> None:
 
 # What the stages call on a machine with a GPU. ncu by default changes the clock rates; it does not know one of the
 # metrics.
-TOOLS = {
+FAKES = {
     "compute-sanitizer": """
 case "$*" in
   *--help*) echo " --kernel-name arg" ;;
@@ -134,8 +134,8 @@ while sleep 0.2; do echo "1980, 2619, 350.5, 45, 0x0000000000000004"; done""",
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu") / "bundle"
-    command = [SCRIPTS / "gpu_bundle", "--as-built", "--emulated", "--out", folder]
-    environment = os.environ | {"CPPCUDA_LOCKED": str(SCRIPTS.parent)}
+    command = [TOOLS / "gpu_bundle", "--as-built", "--emulated", "--out", folder]
+    environment = os.environ | {"CPPCUDA_LOCKED": str(TOOLS.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if "has no cppcuda_simt_tests" in done.stderr:
         pytest.skip("there are no emulated kernels")
@@ -146,7 +146,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rehearse(bundle: Path, folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    for name, text in TOOLS.items():
+    for name, text in FAKES.items():
         executable(tools / name, f"#!/bin/bash{text}\n")
     command = [bundle / "scripts/gpu_check", "--prebuilt", bundle, "--dry-run", *options]
     if not subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode:
@@ -159,7 +159,7 @@ def rehearse(bundle: Path, folder: Path, *options: str) -> tuple[int, dict[str, 
     return done.returncode, json.loads(file.read_text()) if file.exists() else {}, done.stdout + done.stderr
 
 
-@pytest.mark.skipif("CPPCUDA_REHEARSE" not in os.environ, reason="scripts/rehearse_gpu_check runs this")
+@pytest.mark.skipif("CPPCUDA_REHEARSE" not in os.environ, reason="CPPCUDA_REHEARSE=1 is not set")
 def test_rehearsal(bundle: Path, tmp_path: Path) -> None:
     """Every stage runs. In the benchmark, all results are compared, and every stream kernel is checked."""
     pytest.importorskip("triton")
@@ -220,8 +220,8 @@ def test_rehearsal(bundle: Path, tmp_path: Path) -> None:
 def test_tunables_exist() -> None:
     """Every constant that gpu_tune.py changes is one, and all are tried."""
     pytest.importorskip("triton")
-    tune = load_script(SCRIPTS / "gpu_tune.py")
-    root = SCRIPTS.parent
+    tune = load_script(TOOLS / "gpu_tune.py")
+    root = TOOLS.parent
     headers = [*root.glob("src/**/*.h"), *root.glob("include/**/*.h")]
     found = {name for h in headers for name in re.findall(r'tunable\("(\w+)"', h.read_text())}
     assert {t.name for t in tune.TUNABLES} == found
@@ -235,7 +235,7 @@ def test_too_little_time(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_gpu(bundle: Path, tmp_path: Path) -> None:
-    command = [str(bundle / "scripts/gpu_check.py"), "--out", str(tmp_path)]
+    command = [str(bundle / "tools/gpu_check.py"), "--out", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     )
@@ -244,7 +244,7 @@ def test_without_a_gpu(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_bundles(tmp_path: Path) -> None:
-    done = subprocess.run([SCRIPTS / "gpu_check", "--prebuilt", tmp_path], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == f"error: {tmp_path} was not made by scripts/gpu_bundle\n"
-    done = subprocess.run([SCRIPTS / "gpu_bundle", "--out", tmp_path], capture_output=True, text=True)
+    done = subprocess.run([TOOLS.parent / "scripts/gpu_check", "--prebuilt", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == f"error: {tmp_path} was not made by tools/gpu_bundle\n"
+    done = subprocess.run([TOOLS / "gpu_bundle", "--out", tmp_path], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr == f"error: {tmp_path} exists and was not made by this script\n"

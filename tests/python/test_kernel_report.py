@@ -1,4 +1,4 @@
-"""scripts/kernel_report.py, with excerpts of cuobjdump's output, and once with the built library."""
+"""tools/kernel_report.py, with excerpts of cuobjdump's output, and once with the built library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import load_script
 
 KERNELS = cppcuda.library_path().parents[1] / "libcppcuda_kernels.so"
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "kernel_report.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "kernel_report.py"
 if not SCRIPT.is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
 

@@ -1,4 +1,4 @@
-"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates. scripts/mutations.py."""
+"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates. tools/mutations.py."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: st
 
 
 def test_mutations_apply() -> None:
-    mutations = load_script(SCRIPTS / "mutations.py").MUTATIONS
+    mutations = load_script(SCRIPTS.parent / "tools/mutations.py").MUTATIONS
     assert len({m.name for m in mutations}) == len(mutations) >= 40
     for m in mutations:
         assert (SCRIPTS.parent / m.file).read_text().count(m.text) == 1, f"{m.name}: {m.file} has other text now"

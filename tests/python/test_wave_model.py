@@ -1,4 +1,4 @@
-"""scripts/wave_model.py, with a stand-in for the program that makes the calls. scripts/test runs the model itself."""
+"""tools/wave_model.py, with a stand-in for the program that makes the calls. scripts/test runs the model itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import torch
 from support import load_script
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-if not (SCRIPTS / "wave_model.py").is_file():
+TOOLS = Path(__file__).parents[2] / "tools"
+if not (TOOLS / "wave_model.py").is_file():
     pytest.skip("not in a source tree", allow_module_level=True)
-sys.path.insert(0, str(SCRIPTS))
-model = load_script(SCRIPTS / "wave_model.py")
-sys.path.insert(0, str(SCRIPTS.parent / "benchmarks"))
+sys.path.insert(0, str(TOOLS))
+model = load_script(TOOLS / "wave_model.py")
+sys.path.insert(0, str(TOOLS.parent / "benchmarks"))
 import cases  # noqa: E402
 
 pytestmark = pytest.mark.any_torch

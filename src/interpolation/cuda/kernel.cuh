@@ -221,7 +221,7 @@ __device__ void store_sums(A* to, const Lanes& lanes, A (&sum)[axes], bool adds)
 // ---- gather
 
 // The blocks per multiprocessor, for __launch_bounds__. More would leave too few registers: the compiler then issues
-// fewer loads at once, or spills (scripts/kernel_report).
+// fewer loads at once, or spills (tools/run kernel_report).
 template <class T>
 constexpr int forward_blocks(int axes, int width) {
   return sizeof(T) == 8 || axes == 4 || width == 8 ? 4 : 5;

@@ -1,4 +1,4 @@
-// Runs each hot loop of the CPU kernels once on a small input. scripts/count_instructions runs this program under
+// Runs each hot loop of the CPU kernels once on a small input. tools/run count_instructions runs this program under
 // callgrind, which counts the instructions in hot_loop. The program does not need torch at run time: the kernels are
 // loops over raw pointers.
 //

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs what scripts/gpu_bundle built on a machine with a GPU, and compiles and installs nothing.
+"""Runs what tools/gpu_bundle built on a machine with a GPU, and compiles and installs nothing.
 
 The first call shows what is wrong and what is slow, within five minutes. Its stages, each in processes of its own:
 
@@ -296,7 +296,7 @@ def tuning(stage: Stage) -> str:
     file = stage.log / "tuning.json"
     options = ["--seconds", str(stage.seconds_left() - 10), "--json", file, *(["--tiny"] if stage.dry_run else [])]
     path = f"{BUNDLE / 'tuning'}:{stage.environment['LD_LIBRARY_PATH']}"
-    ended = stage.run([sys.executable, BUNDLE / "scripts/gpu_tune.py", *options], "tuning.log", LD_LIBRARY_PATH=path)
+    ended = stage.run([sys.executable, BUNDLE / "tools/gpu_tune.py", *options], "tuning.log", LD_LIBRARY_PATH=path)
     if ended != "exit status 0":
         raise RuntimeError(f"{ended}, see tuning.log")
     rows = json.loads(file.read_text())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tries other values of the constants in CUDA launch rules, and prints the default and the best.
 
-    scripts/gpu_tune.py [--seconds S] [--json FILE] [--tiny]
+    tools/gpu_tune.py [--seconds S] [--json FILE] [--tiny]
 
 The kernels must be built with CPPCUDA_TUNING: then a launch rule reads its constants from the environment
 (include/cppcuda/kit/cuda/tunable.h). Their library is in a folder named tuning, which LD_LIBRARY_PATH names. One

@@ -1,11 +1,13 @@
 """Puts each mistake of mutations.py into a copy of the sources, and reports whether its tests fail.
 
-usage: mutate.py --copy FOLDER --build FOLDER --cmake PROGRAM [NAME ...]
-       mutate.py --list [NAME ...]
+usage: tools/run mutate [--list] [NAME ...]
+
+NAME may contain wildcards, as in 'trilinear.*'. Without a NAME all mistakes are tried, which takes about an hour. The
+copy is in build/mutate. It is built without CUDA, because the emulator runs the CUDA kernels.
 
 First, all these tests must pass without a mistake. With a mistake, the files that the tests load must differ from those
 of the first run, and pytest accepts only the library that was just built (CPPCUDA_EXPECTED_LIBRARY). So neither a
-broken build nor another copy of the library counts as a caught mistake. NAME may contain wildcards.
+broken build nor another copy of the library counts as a caught mistake.
 
 Exit status: 0 if every mistake was caught, 1 if one was not caught or could not be tried, 2 if nothing could be tried.
 """
@@ -51,15 +53,32 @@ RUNNERS = {
 class Build(NamedTuple):
     copy: Path
     folder: Path
-    cmake: str
+
+    def configure(self) -> None:
+        """Copies the sources and configures the build."""
+        command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        names = {name for name in listed.split("\0") if (ROOT / name).is_file()}
+        for path in [p for p in self.copy.rglob("*") if p.is_file() and self.folder not in p.parents]:
+            if str(path.relative_to(self.copy)) not in names:
+                path.unlink()
+        for name in names:
+            source, to = ROOT / name, self.copy / name
+            # Unchanged files keep their modification time, so that little is built again.
+            if not (to.is_file() and to.read_bytes() == source.read_bytes()):
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, to)
+        options = ["-DCPPCUDA_WITH_CUDA=OFF", "-DCPPCUDA_BUILD_TESTS=ON", f"-DPython3_EXECUTABLE={sys.executable}"]
+        configure = ["cmake", "-S", str(self.copy), "-B", str(self.folder), "-G", "Ninja", *options]
+        subprocess.run(configure, stdout=subprocess.DEVNULL, check=True)
 
     def make(self, runners: set[str]) -> str | None:
         """Builds and installs what these runners need. Returns the output if this fails."""
         folder, site = str(self.folder), self.folder / "site"
-        commands = [[self.cmake, "--build", folder, "--target", *sorted(RUNNERS[r].target for r in runners)]]
+        commands = [["cmake", "--build", folder, "--target", *sorted(RUNNERS[r].target for r in runners)]]
         if "pytest" in runners:
             shutil.rmtree(site, ignore_errors=True)
-            install = [self.cmake, "--install", folder, "--prefix", str(site / "cppcuda")]
+            install = ["cmake", "--install", folder, "--prefix", str(site / "cppcuda")]
             commands += [install, [*install, "--component", "python"]]
         for command in commands:
             run = subprocess.run(command, capture_output=True, text=True)
@@ -122,7 +141,7 @@ def check_texts(mutations: list[Mutation], root: Path) -> None:
         if runner_of(m.tests) not in RUNNERS:
             problems.append(f"{m.name}: its tests must begin with one of {', '.join(RUNNERS)}")
     if problems:
-        raise UntriedError("\n".join([*problems, "bring scripts/mutations.py up to date"]))
+        raise UntriedError("\n".join([*problems, "bring tools/mutations.py up to date"]))
 
 
 def select(names: list[str]) -> list[Mutation]:
@@ -191,15 +210,10 @@ def try_mutation(build: Build, m: Mutation, digests: dict[str, str]) -> tuple[st
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--copy", type=Path)
-    parser.add_argument("--build", type=Path)
-    parser.add_argument("--cmake", default="cmake")
     options = parser.parse_args(arguments)
-    if not options.list and not (options.copy and options.build):
-        parser.error("--copy and --build are needed")
 
     try:
         mutations = select(options.names)
@@ -209,7 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
             for m in mutations:
                 print(f"{m.name:{width}}  {m.file}  {m.tests}")
             return 0
-        build = Build(options.copy, options.build, options.cmake)
+        build = Build(ROOT / "build/mutate", ROOT / "build/mutate/build")
+        build.configure()
         print("without a mistake:", flush=True)
         digests = run_without_mistake(build, mutations)
     except UntriedError as e:

@@ -1,10 +1,11 @@
 """Prints the support matrix of docs/support.md from the results of the tests.
 
-usage: support_matrix.py RESULTS.json [--write | --check]
+usage: tools/run support_matrix [RESULTS.json] [--write | --check]
 """
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ BEGIN, END = "<!-- support matrix -->\n", "<!-- end of support matrix -->"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path)
+    default = Path(os.environ.get("BUILD_DIR", ".")) / "support_matrix.json"
+    parser.add_argument("results", type=Path, nargs="?", default=default)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="write the table into docs/support.md")
     action.add_argument("--check", action="store_true", help="fail if docs/support.md has a different table")
@@ -33,7 +35,7 @@ def main() -> int:
     if options.write:
         PAGE.write_text(before + BEGIN + printed + END + after)
     elif options.check and current != printed:
-        hint = "scripts/support_matrix.py FILE --write"
+        hint = "tools/run support_matrix --write"
         print(f"docs/support.md differs from the tests' results ({hint}):\n{printed}", file=sys.stderr)
         return 1
     else:

@@ -150,8 +150,9 @@ def launches_of_cases(gpu: Gpu, program: Path) -> Iterator[tuple[Any, bool, Laun
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=Path)
-    parser.add_argument("program", type=Path)
+    build = Path(os.environ.get("BUILD_DIR", "."))
+    parser.add_argument("library", type=Path, nargs="?", default=build / "libcppcuda_kernels.so")
+    parser.add_argument("program", type=Path, nargs="?", default=build / "tests/cpp/simt/cppcuda_launches")
     parser.add_argument("--arch", help="such as sm_90 (default: the newest one in the library)")
     parser.add_argument("--at-least", type=float, default=0.85)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Mistakes that the tests must notice, for scripts/mutate: the text that each replaces, and the tests that must fail.
+"""Mistakes that the tests must notice, for tools/run mutate: the text that each replaces, and the tests that must fail.
 
 `tests` names as few tests as possible: "pytest", a file in tests/python and keywords for pytest's -k; or "unit" for
 tests/cpp or "simt" for the CUDA kernels in the emulator, and a GoogleTest filter.

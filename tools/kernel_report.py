@@ -1,6 +1,6 @@
 """Prints what the compiler made of every CUDA kernel in a library, and fails if a kernel spills or splits an access.
 
-usage: kernel_report.py LIBRARY [--arch sm_90] [--filter REGEX] [--json FILE]
+usage: kernel_report.py [LIBRARY] [--arch sm_90] [--filter REGEX] [--json FILE]
 
 The columns, for each kernel and architecture, computed from the output of cuobjdump:
 
@@ -570,7 +570,9 @@ def verdict(kernels: list[Kernel]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=Path)
+    parser.add_argument(
+        "library", type=Path, nargs="?", default=Path(os.environ.get("BUILD_DIR", ".")) / "libcppcuda_kernels.so"
+    )
     parser.add_argument("--arch", help="only this architecture, such as sm_90")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only kernels whose printed name matches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers to this file")

@@ -15,6 +15,7 @@ below half of it, or has none; 2 if nothing could be counted; 3 if this processo
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -106,7 +107,9 @@ def print_table(loops: list[Loop], bounds: dict[str, int]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("program", type=Path)
+    parser.add_argument(
+        "program", type=Path, nargs="?", default=Path(os.environ.get("BUILD_DIR", ".")) / "tests/cpp/cppcuda_hot_loops"
+    )
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--bounds", type=Path, default=BOUNDS)
     options = parser.parse_args(arguments)
