@@ -5,23 +5,12 @@ usage: kernel_report.py [LIBRARY] [--arch sm_90] [--filter REGEX] [--json FILE]
 The columns, for each kernel and architecture, computed from the output of cuobjdump:
 
   regs       registers per thread
-  over       by how many registers it misses one more block per SM, if they are 8 or fewer
   spills     instructions that load from or store to local memory
   local      bytes of local memory per thread: the stack frame and declared local memory
   shared     bytes of static shared memory per block
   ld16 st16  16-byte loads and 16-byte stores
   occup      theoretical occupancy with blocks as large as __launch_bounds__ allows (256 threads if the kernel has none)
              and without dynamic shared memory
-  loads      global loads that are issued before the first of them is used, and their bytes per thread
-  KiB/SM     these bytes for all threads that fit on an SM: the bytes in flight
-  need       for a kernel with packs, the bytes in flight needed to reach the roofline: latency times bandwidth (of
-             loads and stores together, so a kernel that mostly stores needs fewer)
-
-To count loads in flight, the instructions are followed in the order of the listing. A load is in flight until an
-instruction uses a register that a load in flight writes; the count then restarts at zero, because loads that were
-issued together arrive together. At a forward jump both paths are followed, and where paths meet, the one with more
-bytes in flight continues. Backward jumps are not followed, and no load is in flight after a call. The report has the
-largest number of bytes in flight on any path, which is the path of the full case if the compiler placed it in line.
 
 A pack is an aligned vector of values, loaded and stored with one instruction. A kernel with packs is one whose first
 template argument N is at least 2, and N values of one of its element types take 16 bytes or more; N = 1 is for memory
@@ -47,31 +36,27 @@ from typing import NamedTuple
 
 
 class Gpu(NamedTuple):
-    """An architecture's limits per SM, and its card with the highest bandwidth per SM."""
+    """An architecture's limits per SM, and the SMs of its largest card."""
 
     warps: int
     blocks: int
     shared_kib: int
-    card: str
-    gigabytes_per_second: int
     sms: int
 
 
 GPUS = {
-    75: Gpu(32, 16, 64, "T4", 320, 40),
-    80: Gpu(64, 32, 164, "A100", 2039, 108),
-    86: Gpu(48, 16, 100, "RTX 3090", 936, 82),
-    89: Gpu(48, 24, 100, "RTX 4090", 1008, 128),
-    90: Gpu(64, 32, 228, "H200", 4800, 132),
-    100: Gpu(64, 32, 228, "B200", 8000, 148),
-    110: Gpu(48, 24, 228, "Jetson T5000", 273, 20),
-    120: Gpu(48, 24, 100, "RTX 5090", 1792, 170),
+    75: Gpu(32, 16, 64, 40),
+    80: Gpu(64, 32, 164, 108),
+    86: Gpu(48, 16, 100, 82),
+    89: Gpu(48, 24, 100, 128),
+    90: Gpu(64, 32, 228, 132),
+    100: Gpu(64, 32, 228, 148),
+    110: Gpu(48, 24, 228, 20),
+    120: Gpu(48, 24, 100, 170),
 }
 REGISTERS_PER_SM = 65536
 # The system reserves this much per block, from sm_80 on. From sm_90 on, cuobjdump adds it if a kernel has any other.
 RESERVED_SHARED = 1024
-# In seconds. An H200 is assumed to need 48 KiB in flight per SM, and the other cards to have the same latency.
-LATENCY = 48 * 1024 / (GPUS[90].gigabytes_per_second * 1e9 / GPUS[90].sms)
 
 ELEMENT_BYTES = {"double": 8, "float": 4, "Half": 2, "BFloat16": 2}
 
@@ -111,8 +96,6 @@ class Instruction(NamedTuple):
 ACCESS_BYTES = {"256": 32, "128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;")
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
-# Opcodes that work on pairs of registers and name only the first. A funnel shift (SHF) names both.
-PAIRS = re.compile(r"^D[AMFS]|^(?!SHF).*\.[FSU]?64")
 
 
 def parse_instruction(line: str) -> Instruction | None:
@@ -121,68 +104,6 @@ def parse_instruction(line: str) -> Instruction | None:
         return None
     address, guard, opcode, operands = found.groups()
     return Instruction(int(address, 16), guard or "", opcode, tuple(o.strip() for o in operands.split(",") if o))
-
-
-def written_by(load: Instruction) -> range:
-    found = REGISTER.search(load.operands[0])
-    first = int(found[1]) if found else 0
-    return range(first, first + (load.bytes + 3) // 4) if found else range(0)
-
-
-def mentioned(instruction: Instruction) -> set[int]:
-    """The registers that an instruction reads or writes; for a load, only those of its address."""
-    result: set[int] = set()
-    pairs = PAIRS.search(instruction.opcode)
-    last = len(instruction.operands) - 1
-    for i, operand in enumerate(instruction.operands):
-        if instruction.is_load and i == 0:
-            continue
-        for found in REGISTER.finditer(operand):
-            count = 1
-            if instruction.is_store and "[" not in operand:
-                count = (instruction.bytes + 3) // 4
-            elif "[" in operand or pairs or (i == last and "WIDE" in instruction.opcode):
-                count = 2
-            result.update(range(int(found[1]), int(found[1]) + count))
-    return result
-
-
-def branch_target(instruction: Instruction) -> int | None:
-    if not instruction.opcode.startswith("BRA") or not instruction.operands:
-        return None
-    return int(instruction.operands[-1], 16)
-
-
-def loads_ahead(code: Iterable[Instruction]) -> tuple[int, ...]:
-    """The sizes of the loads that are issued before the first of them is used (see the top)."""
-    best: tuple[Instruction, ...] = ()
-    in_flight: tuple[Instruction, ...] = ()
-    at_target: dict[int, tuple[Instruction, ...]] = {}  # in flight after a jump, by its target
-
-    def larger(a: tuple[Instruction, ...], b: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-        return b if sum(i.bytes for i in b) > sum(i.bytes for i in a) else a
-
-    for instruction in code:
-        in_flight = larger(in_flight, at_target.pop(instruction.address, ()))
-        if in_flight and not mentioned(instruction).isdisjoint(r for load in in_flight for r in written_by(load)):
-            in_flight = ()
-        if instruction.is_load:
-            in_flight = (*in_flight, instruction)
-            best = larger(best, in_flight)
-        target = branch_target(instruction)
-        if target is not None:
-            if target > instruction.address:
-                # If a jump on P0 is taken, a load under !P0 was not issued.
-                opposite = instruction.guard[1:] if instruction.guard.startswith("!") else "!" + instruction.guard
-                taken = tuple(i for i in in_flight if i.guard != opposite)
-                at_target[target] = larger(at_target.get(target, ()), taken)
-            if not instruction.guard and len(instruction.operands) == 1:
-                in_flight = ()
-        elif instruction.opcode.startswith("CALL"):
-            in_flight = ()
-        elif not instruction.guard and instruction.opcode.split(".")[0] in ("EXIT", "RET", "BRX", "JMP", "JMX"):
-            in_flight = ()
-    return tuple(i.bytes for i in best)
 
 
 def split_packs(code: Iterable[Instruction]) -> dict[str, int]:
@@ -305,7 +226,6 @@ class Kernel:
     name: str
     packs: bool
     registers: int
-    registers_over: int
     spills: int
     local: int
     shared: int
@@ -313,15 +233,7 @@ class Kernel:
     wide_stores: int
     threads_per_block: int
     occupancy: float
-    loads_ahead: tuple[int, ...]
-    bytes_in_flight: int
-    bytes_needed: int
     problems: tuple[str, ...]
-
-    @property
-    def short(self) -> bool:
-        """Whether it has fewer bytes in flight than the roofline needs."""
-        return self.packs and self.bytes_in_flight < self.bytes_needed
 
 
 def number_of(arch: str) -> int:
@@ -350,13 +262,6 @@ def static_shared(arch: str, resources: Resources) -> int:
     return resources.shared - RESERVED_SHARED * reserved
 
 
-def registers_over(arch: str, registers: int, shared: int, threads: int) -> int:
-    """The registers that a thread would have to save for one more block per SM, up to 8, else 0."""
-    resident = warps_per_sm(arch, registers, shared, threads)
-    saved = (n for n in range(1, 9) if warps_per_sm(arch, registers - n, shared, threads) > resident)
-    return next(saved, 0)
-
-
 def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, ...]:
     problems = []
     spills = sum(i.is_local for i in code)
@@ -381,7 +286,6 @@ def kernel_of(
     local = resources.stack + resources.local
     shared = static_shared(arch, resources)
     warps = warps_per_sm(arch, resources.registers, shared, threads)
-    loads = loads_ahead(code)
     return Kernel(
         arch=arch,
         symbol=symbol,
@@ -389,7 +293,6 @@ def kernel_of(
         name=name,
         packs=moves_packs(name),
         registers=resources.registers,
-        registers_over=registers_over(arch, resources.registers, shared, threads),
         spills=sum(i.is_local for i in code),
         local=local,
         shared=shared,
@@ -397,9 +300,6 @@ def kernel_of(
         wide_stores=sum(i.is_store and i.bytes >= 16 for i in code),
         threads_per_block=threads,
         occupancy=warps / gpu.warps,
-        loads_ahead=loads,
-        bytes_in_flight=sum(loads) * warps * 32,
-        bytes_needed=round(LATENCY * gpu.gigabytes_per_second * 1e9 / gpu.sms),
         problems=problems_of(moves_packs(name), local, code),
     )
 
@@ -516,25 +416,20 @@ def read_kernels(library: Path, arch: str | None = None, pattern: str = "") -> l
 
 
 def row(kernel: Kernel) -> list[str]:
-    loads = len(kernel.loads_ahead)
     return [
         kernel.name,
         str(kernel.registers),
-        str(kernel.registers_over or ""),
         str(kernel.spills),
         str(kernel.local),
         str(kernel.shared),
         str(kernel.wide_loads),
         str(kernel.wide_stores),
         f"{kernel.occupancy:.0%}",
-        f"{loads} ({sum(kernel.loads_ahead)} B)",
-        f"{kernel.bytes_in_flight / 1024:.1f}",
-        f"{kernel.bytes_needed / 1024:.1f}" if kernel.packs else "",
-        "WRONG" if kernel.problems else "short" if kernel.short else "",
+        "WRONG" if kernel.problems else "",
     ]
 
 
-HEADER = ["kernel", "regs", "over", "spills", "local", "shared", "ld16", "st16", "occup", "loads", "KiB/SM", "need", ""]
+HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", "occup", ""]
 
 
 def table(kernels: list[Kernel]) -> str:
@@ -547,10 +442,7 @@ def table(kernels: list[Kernel]) -> str:
     lines, arch, op = [], "", ""
     for kernel, cells in zip(kernels, rows[1:], strict=True):
         if kernel.arch != arch:
-            gpu = gpu_of(kernel.arch)
-            needed = kernel.bytes_needed / 1024
-            lines += ["", f"{kernel.arch}: the roofline needs {needed:.1f} KiB in flight per SM ({gpu.card})"]
-            lines += [line(HEADER).rstrip()]
+            lines += ["", f"{kernel.arch}:", line(HEADER).rstrip()]
         elif kernel.op != op:
             lines.append("")
         arch, op = kernel.arch, kernel.op
@@ -560,12 +452,9 @@ def table(kernels: list[Kernel]) -> str:
 
 def verdict(kernels: list[Kernel]) -> str:
     archs = len({k.arch for k in kernels})
-    wrong, packs = [k for k in kernels if k.problems], [k for k in kernels if k.packs]
-    found = f"{len(wrong)} WRONG" if wrong else "no spills, no local memory, no split packs"
-    return (
-        f"{len(kernels)} kernels, {archs} architecture{'s' if archs > 1 else ''}: {found}; "
-        f"{sum(k.short for k in packs)} of {len(packs)} with packs have fewer bytes in flight than the roofline needs"
-    )
+    wrong = sum(bool(k.problems) for k in kernels)
+    found = f"{wrong} WRONG" if wrong else "no spills, no local memory, no split packs"
+    return f"{len(kernels)} kernels, {archs} architecture{'s' if archs > 1 else ''}: {found}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -588,8 +477,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"error: {kernel.arch} {kernel.name}: {problem}", file=sys.stderr)
     print(f"\n{verdict(kernels)}")
     if options.json:
-        numbers = [dataclasses.asdict(k) | {"short": k.short} for k in kernels]
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
+        options.json.write_text(json.dumps([dataclasses.asdict(k) for k in kernels], indent=2) + "\n")
     return int(any(k.problems for k in kernels))
 
 

@@ -142,86 +142,6 @@ def test_kernels_with_packs(name: str, packs: bool) -> None:
     assert report.moves_packs(name) == packs
 
 
-# ---------------------------------------------------------------- loads before the first use
-
-
-def ahead(text: str) -> list[int]:
-    return list(report.loads_ahead(code_of(text)))
-
-
-def test_eight_loads_of_which_three_are_in_flight() -> None:
-    """From the backward of lltm_cell in bfloat16, without the instructions in between."""
-    text = """
-        LDG.E.128 R40, desc[UR8][R40.64]
-        IADD3.X R33, R37, UR52, RZ, P0, !PT
-        LDG.E.128 R36, desc[UR8][R36.64]
-        LDG.E.128 R32, desc[UR8][R32.64]
-        PRMT R56, R43, 0x7632, R56
-        PRMT R55, R39, 0x7632, R55
-        PRMT R54, R35, 0x7632, R54
-        LDG.E.128 R28, desc[UR8][R28.64]
-        PRMT R53, R31, 0x7632, R53
-        LDG.E.128 R24, desc[UR8][R24.64]
-        PRMT R52, R27, 0x7632, R52
-        LDG.E.128 R12, desc[UR8][R12.64]
-        LDG.E.128 R16, desc[UR8][R16.64]
-        LDG.E.128 R20, desc[UR8][R20.64]
-        PRMT R4, R12, 0x7632, R4
-    """
-    assert sum(i.is_load and i.bytes == 16 for i in code_of(text)) == 8
-    assert ahead(text) == [16, 16, 16]
-
-
-@pytest.mark.parametrize("use", ["FADD R0, R4, 1", "FADD R0, -R7.reuse, 1", "STG.E desc[UR4][R2.64], R6"])
-def test_a_16_byte_load_writes_four_registers(use: str) -> None:
-    assert ahead(f"LDG.E.128 R4, desc[UR4][R2.64]\n{use}\nLDG.E.128 R8, desc[UR4][R2.64]") == [16]
-
-
-@pytest.mark.parametrize(
-    "other", ["FADD R0, R3, 1", "FADD R8, R8, 1", "IADD3 R2, R0, UR5, RZ", "LDC.64 R2, c[0x0][0x4]"]
-)
-def test_other_registers_are_not_a_use(other: str) -> None:
-    assert ahead(f"LDG.E.128 R4, desc[UR4][R2.64]\n{other}\nLDG.E.128 R12, desc[UR4][R2.64]") == [16, 16]
-
-
-@pytest.mark.parametrize("use", ["DADD R0, R2, R2", "STG.E.128 desc[UR4][R8.64], R0", "IMAD.WIDE.U32 R8, R9, 0x10, R2"])
-def test_implicit_registers(use: str) -> None:
-    assert ahead(f"LDG.E R3, desc[UR4][R20.64]\n{use}\nLDG.E R16, desc[UR4][R20.64]") == [4]
-
-
-def test_loaded_addresses() -> None:
-    assert ahead("LDG.E.64 R2, desc[UR4][R20.64]\nLDG.E R12, desc[UR4][R2.64]") == [8]
-
-
-def test_ways_around_a_jump_forward() -> None:
-    """The slow path calls a division, after which no load is in flight; the other path does not."""
-    text = """
-        LDG.E.64 R4, desc[UR4][R2.64]
-        @!P0 BRA 0x40
-        CALL.REL.NOINC 0x70
-        BRA 0x50
-        MUFU.RCP R9, R8
-        LDG.E.64 R6, desc[UR4][R10.64]
-        EXIT
-        RET.REL.NODEC R20 0x0
-    """
-    assert ahead(text) == [8, 8]
-
-
-def test_jumps_that_skip_a_use_skip_its_load() -> None:
-    text = """
-        @!P1 LDG.E.128 R4, desc[UR4][R2.64]
-        @P1 BRA 0x30
-        FADD R4, R4, 1
-        LDG.E R8, desc[UR4][R2.64]
-    """
-    assert ahead(text) == [16]
-
-
-def test_a_loop_that_is_not_unrolled_has_one_load_in_flight() -> None:
-    assert ahead("LDG.E R4, desc[UR4][R2.64]\nFADD R0, R0, R4\n@P0 BRA 0x0\nEXIT") == [4]
-
-
 # ---------------------------------------------------------------- what is wrong
 
 
@@ -272,7 +192,7 @@ def test_three_numbers_are_not_a_pack() -> None:
         assert not kernel_of(PACKS, text).problems
 
 
-# ---------------------------------------------------------------- occupancy and bytes in flight
+# ---------------------------------------------------------------- occupancy
 
 
 @pytest.mark.parametrize(
@@ -294,20 +214,6 @@ def test_three_numbers_are_not_a_pack() -> None:
 )
 def test_warps_per_sm(arch: str, registers: int, shared: int, threads: int, warps: int) -> None:
     assert report.warps_per_sm(arch, registers, shared, threads) == warps
-
-
-def test_registers_over_a_boundary() -> None:
-    # Blocks of 8 warps: 80 registers allow 3 of them per SM, 64 allow 4.
-    over = {r: report.registers_over("sm_90", r, 0, 256) for r in (64, 65, 80, 81, 83, 96, 97)}
-    assert over == {64: 0, 65: 1, 80: 0, 81: 1, 83: 3, 96: 0, 97: 0}
-
-
-def test_bytes_in_flight() -> None:
-    text = "LDG.E.128 R4, desc[UR4][R2.64]\nLDG.E.128 R8, desc[UR4][R2.64]\nFADD R0, R4, R8"
-    kernel = kernel_of(PACKS, text, report.Resources(registers=72, stack=0, shared=0, local=0))
-    assert kernel.bytes_in_flight == 2 * 16 * 24 * 32
-    assert kernel.bytes_needed == 48 * 1024
-    assert kernel.short and not kernel.problems
 
 
 # ---------------------------------------------------------------- as a whole
@@ -336,7 +242,4 @@ def test_built_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert threads["lltm_cell::steps_forward_kernel<float, float, 64>"] == 3 * 64
     others = {name: n for name, n in threads.items() if "::steps_" not in name}
     assert all(n == (256 if "small_backward_kernel" in name else 128) for name, n in others.items())
-    # The loads of the eight corners are in flight together.
-    (forward,) = (k for k in kernels if k["name"] == "trilinear::forward_kernel<4, float, float>")
-    assert forward["loads_ahead"].count(16) == 8
     assert f"{len(kernels)} kernels, 1 architecture" in printed.out
