@@ -4,16 +4,16 @@ Importing the package registers the operators (``torch.ops.cppcuda.*``). ``cppcu
 functions, ``cppcuda.nn`` as modules.
 """
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
-
-from cppcuda import jit
 
 # ``python -m cppcuda.kit`` imports this package first. It needs neither the operators nor torch, whose import takes
 # seconds. While Python looks for the module of -m, sys.argv begins with "-m".
 _runs_kit = sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "cppcuda.kit"
 
-if TYPE_CHECKING or (jit.is_installed() and not _runs_kit):
+# A source tree has no _build.py, which CMake writes.
+if TYPE_CHECKING or (importlib.util.find_spec("cppcuda._build") and not _runs_kit):
     from pathlib import Path
 
     import cppcuda._build as _build
@@ -47,8 +47,8 @@ else:
 
     def __getattr__(name: str) -> Any:
         raise AttributeError(
-            f"cppcuda has no {name} yet, because {__path__[0]} is a source tree without a library. Build it with "
-            "cppcuda.jit.load(), or install the package: pip install --no-build-isolation <path of the source tree>"
+            f"cppcuda has no {name}, because {__path__[0]} is a source tree without a library. Install it: "
+            "pip install --no-build-isolation -e <path of the source tree>"
         )
 
 
@@ -60,7 +60,6 @@ __all__ = [
     "distributed",
     "flop_counter",
     "functional",
-    "jit",
     "library_path",
     "load_library",
     "nn",

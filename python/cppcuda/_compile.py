@@ -166,7 +166,6 @@ def build(
     *,
     what: str,
     prepare: Callable[[], None] | None = None,
-    after: Sequence[Sequence[str | Path]] = (),
     verbose: bool = False,
 ) -> Path:
     """Configures and builds a project with the kit, and returns the path of its library.
@@ -182,7 +181,6 @@ def build(
         options: options for CMake.
         what: the subject of messages.
         prepare: is called before the build, for example to write the sources.
-        after: arguments of CMake, for example to install what was built.
         verbose: print what the compilers print.
 
     Raises:
@@ -218,8 +216,6 @@ def build(
                 prepare()
             _run(configure, lock, log, f"{what}: configuring", verbose)
             _run([cmake, "--build", folder / "build", "--target", name], lock, log, f"{what}: the build", verbose)
-            for arguments in after:
-                _run([cmake, *arguments], lock, log, f"{what}: the installation", verbose)
             built.write_text(key)
         except OSError as error:
             raise BuildError(f"cannot write to {folder}: {error.strerror}") from None
