@@ -203,55 +203,96 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> backward(const OptionalTensor
   return result;
 }
 
-// ---- sequences. Groups are computed one after the other, so the tensors below have none.
+// ---- sequences. Groups are computed one after the other.
+
+// The tensors of a call, or of one of its groups, with the names of the declarations. What the call does not have is
+// undefined.
+struct SequenceTensors {
+  Tensor input{}, weight{}, bias{}, h0{}, c0{};
+  Tensor output{}, hn{}, cn{}, cells{}, gates{};
+  Tensor grad_output{}, grad_hn{}, grad_cn{}, grad_cells{}, grad_gates{};
+  Tensor grad_input{}, grad_weight{}, grad_bias{}, grad_h0{}, grad_c0{};
+
+  int64_t size() const { return c0.size(-1); }
+
+  template <class F>
+  void for_each(const F& f) {
+    for (Tensor* t : {&input,      &weight,     &bias,        &h0,          &c0,      &output,  &hn,
+                      &cn,         &cells,      &gates,       &grad_output, &grad_hn, &grad_cn, &grad_cells,
+                      &grad_gates, &grad_input, &grad_weight, &grad_bias,   &grad_h0, &grad_c0}) {
+      if (t->defined()) f(*t);
+    }
+  }
+};
+
+// Calls f with the tensors of each group.
+template <class F>
+void for_each_group(SequenceTensors all, const F& f) {
+  if (all.gates.dim() == 3) return f(all);
+  int64_t groups = 0;
+  all.for_each([&](const Tensor& t) { groups = std::max(groups, t.size(0)); });
+  for (int64_t g = 0; g < groups; ++g) {
+    SequenceTensors group = all;
+    group.for_each([&](Tensor& t) { t = t.select(0, g); });
+    f(group);
+  }
+}
 
 // Whether one kernel takes all steps, with the recurrent weights in the cache or, on a GPU, in registers. Otherwise
 // each step is a matrix product and a pointwise kernel.
-bool is_resident(const Tensor& gates, int64_t size) {
-  return size <= (gates.is_cpu() ? max_size_in_cache : max_size_in_registers(gates.element_size()));
+bool is_resident(const SequenceTensors& s) {
+  return s.size() <= (s.gates.is_cpu() ? max_size_in_cache : max_size_in_registers(s.gates.element_size()));
 }
 
 // [T, B, X] -> [T B, X]
 Tensor all_rows(const Tensor& t) { return t.reshape({t.size(0) * t.size(1), t.size(2)}); }
 
-// Calls f(t1, t2, ...) with the tensors of each group.
-template <class F, class... Tensors>
-void for_each_group(bool has_groups, const F& f, const Tensors&... tensors) {
-  if (!has_groups) return f(tensors...);
-  const auto groups = std::max({(tensors.defined() ? tensors.size(0) : 0)...});
-  for (int64_t g = 0; g < groups; ++g) f((tensors.defined() ? tensors.select(0, g) : tensors)...);
-}
+Tensor contiguous(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
+Tensor with_contiguous_rows(const Tensor& t) { return t.stride(1) == 1 ? t : t.contiguous(); }
+
+// Sets output and cells from h0 and c0, which are contiguous, and gates, which hold the part of the input.
 template <class T, class C>
-void run_steps(const Tensor& weight, const Tensor& h0, const Tensor& c0, const Tensor& output, const Tensor& cells,
-               const Tensor& gates) {
-  const int64_t steps = gates.size(0), rows = gates.size(1), size = c0.size(-1);
-  if (is_resident(gates, size)) {
-    kit::run(c0.device(), StepsForwardParams<T, C>{.weight = weight.const_data_ptr<T>(),
-                                                   .weight_row = weight.stride(0),
-                                                   .h0 = h0.const_data_ptr<T>(),
-                                                   .c0 = c0.const_data_ptr<C>(),
-                                                   .gates = gates.mutable_data_ptr<T>(),
-                                                   .output = output.mutable_data_ptr<T>(),
-                                                   .cells = cells.mutable_data_ptr<C>(),
-                                                   .steps = steps,
-                                                   .rows = rows,
-                                                   .size = size});
+void run_steps(const SequenceTensors& s) {
+  const int64_t steps = s.gates.size(0), size = s.size();
+  if (is_resident(s)) {
+    kit::run(s.c0.device(), StepsForwardParams<T, C>{.weight = s.weight.const_data_ptr<T>(),
+                                                     .weight_row = s.weight.stride(0),
+                                                     .h0 = s.h0.const_data_ptr<T>(),
+                                                     .c0 = s.c0.const_data_ptr<C>(),
+                                                     .gates = s.gates.mutable_data_ptr<T>(),
+                                                     .output = s.output.mutable_data_ptr<T>(),
+                                                     .cells = s.cells.mutable_data_ptr<C>(),
+                                                     .steps = steps,
+                                                     .rows = s.gates.size(1),
+                                                     .size = size});
     return;
   }
-  const Tensor recurrent = weight.narrow(1, 0, size).t();
+  const Tensor recurrent = s.weight.narrow(1, 0, size).t();
   for (int64_t t = 0; t < steps; ++t) {
-    Tensor of_step = gates[t];
-    at::addmm_out(of_step, of_step, t == 0 ? h0 : output[t - 1], recurrent);
-    const Tensor cx = t == 0 ? c0 : cells[t - 1];
+    Tensor of_step = s.gates[t];
+    at::addmm_out(of_step, of_step, t == 0 ? s.h0 : s.output[t - 1], recurrent);
+    const Tensor cx = t == 0 ? s.c0 : s.cells[t - 1];
     const auto state = matrix<C>(cx);
-    kit::run(c0.device(), ForwardParams<T, C>{.gates = of_step.const_data_ptr<T>(),
-                                              .cx = state,
-                                              .hy = output[t].mutable_data_ptr<T>(),
-                                              .cy = cells[t].mutable_data_ptr<C>(),
-                                              .rows = kit::make_rows(cx, 1, state.rows),
-                                              .size = size});
+    kit::run(s.c0.device(), ForwardParams<T, C>{.gates = of_step.const_data_ptr<T>(),
+                                                .cx = state,
+                                                .hy = s.output[t].mutable_data_ptr<T>(),
+                                                .cy = s.cells[t].mutable_data_ptr<C>(),
+                                                .rows = kit::make_rows(cx, 1, state.rows),
+                                                .size = size});
   }
+}
+
+void run_group(SequenceTensors s) {
+  const int64_t steps = s.gates.size(0);
+  if (s.gates.numel() > 0) {
+    affine(s.gates.flatten(0, 1), all_rows(s.input), s.weight.narrow(1, s.size(), s.input.size(-1)), s.bias);
+    s.weight = with_contiguous_rows(s.weight), s.h0 = s.h0.contiguous(), s.c0 = s.c0.contiguous();
+    kit::visit_dtypes(s.gates.scalar_type(), s.c0.scalar_type(),
+                      [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) { run_steps<T, C>(s); });
+  }
+  s.hn.copy_(steps == 0 ? s.h0 : s.output[steps - 1]);
+  s.cn.copy_(steps == 0 ? s.c0 : s.cells[steps - 1]);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_sequence(const std::array<kit::Output, 5>& outputs,
@@ -259,23 +300,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run_sequence(const std::array
                                                                 const Tensor& bias, const Tensor& h0,
                                                                 const Tensor& c0) {
   const auto all = kit::allocate(outputs);
-  const auto run = [](const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& h0, const Tensor& c0,
-                      const Tensor& output, const Tensor& hn, const Tensor& cn, const Tensor& cells,
-                      const Tensor& gates) {
-    const int64_t steps = gates.size(0), size = c0.size(-1);
-    if (gates.numel() > 0) {
-      affine(gates.flatten(0, 1), all_rows(input), weight.narrow(1, size, input.size(-1)), bias);
-      const Tensor rows = weight.stride(1) == 1 ? weight : weight.contiguous();
-      kit::visit_dtypes(gates.scalar_type(), c0.scalar_type(),
-                        [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-                          run_steps<T, C>(rows, h0.contiguous(), c0.contiguous(), output, cells, gates);
-                        });
-    }
-    hn.copy_(steps == 0 ? h0 : output[steps - 1]);
-    cn.copy_(steps == 0 ? c0 : cells[steps - 1]);
-  };
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  for_each_group(input.dim() == 4, run, input, weight, bias, h0, c0, all[0], all[1], all[2], all[3], all[4]);
+  for_each_group({.input = input,
+                  .weight = weight,
+                  .bias = bias,
+                  .h0 = h0,
+                  .c0 = c0,
+                  .output = all[0],
+                  .hn = all[1],
+                  .cn = all[2],
+                  .cells = all[3],
+                  .gates = all[4]},
+                 run_group);
   return kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(all);
 }
 
@@ -291,50 +327,96 @@ std::tuple<Tensor, Tensor, Tensor> sequence(const Tensor& input, const Tensor& w
   return {output, hn, cn};
 }
 
-// The gradients of the outputs of _lltm; some may be undefined.
-struct SequenceGradients {
-  Tensor output, hn, cn, cells, gates;
-};
-
-// Sets total_grad_gates [T, B, 3S], and the gradients of the first state where they are defined.
+// Sets total_grad_gates [T, B, 3S], and the gradients of the first state where they are requested.
 template <class T, class C>
-void run_steps_backward(const SequenceGradients& grad, const Tensor& gates, const Tensor& cells, const Tensor& weight,
-                        const Tensor& c0, const Tensor& total_grad_gates, const Tensor& grad_h0,
-                        const Tensor& grad_c0) {
-  const int64_t steps = gates.size(0), rows = gates.size(1), size = c0.size(-1);
-  if (is_resident(gates, size)) {
-    kit::run(c0.device(), StepsBackwardParams<T, C>{.weight = weight.const_data_ptr<T>(),
-                                                    .weight_row = weight.stride(0),
-                                                    .grad_output = data_of<T>(grad.output),
-                                                    .grad_hn = data_of<T>(grad.hn),
-                                                    .grad_cn = data_of<C>(grad.cn),
-                                                    .grad_cells = data_of<C>(grad.cells),
-                                                    .grad_gates = data_of<T>(grad.gates),
-                                                    .gates = gates.const_data_ptr<T>(),
-                                                    .cells = cells.const_data_ptr<C>(),
-                                                    .c0 = c0.const_data_ptr<C>(),
-                                                    .total_grad_gates = total_grad_gates.mutable_data_ptr<T>(),
-                                                    .grad_h0 = mutable_data_of<T>(grad_h0),
-                                                    .grad_c0 = mutable_data_of<C>(grad_c0),
-                                                    .steps = steps,
-                                                    .rows = rows,
-                                                    .size = size});
+void run_steps_backward(const SequenceTensors& s, const Tensor& total_grad_gates) {
+  const int64_t steps = s.gates.size(0), rows = s.gates.size(1), size = s.size();
+  if (is_resident(s)) {
+    kit::run(s.c0.device(), StepsBackwardParams<T, C>{.weight = s.weight.const_data_ptr<T>(),
+                                                      .weight_row = s.weight.stride(0),
+                                                      .grad_output = data_of<T>(s.grad_output),
+                                                      .grad_hn = data_of<T>(s.grad_hn),
+                                                      .grad_cn = data_of<C>(s.grad_cn),
+                                                      .grad_cells = data_of<C>(s.grad_cells),
+                                                      .grad_gates = data_of<T>(s.grad_gates),
+                                                      .gates = s.gates.const_data_ptr<T>(),
+                                                      .cells = s.cells.const_data_ptr<C>(),
+                                                      .c0 = s.c0.const_data_ptr<C>(),
+                                                      .total_grad_gates = total_grad_gates.mutable_data_ptr<T>(),
+                                                      .grad_h0 = mutable_data_of<T>(s.grad_h0),
+                                                      .grad_c0 = mutable_data_of<C>(s.grad_c0),
+                                                      .steps = steps,
+                                                      .rows = rows,
+                                                      .size = size});
     return;
   }
-  const Tensor recurrent = weight.narrow(1, 0, size);
-  Tensor h = grad.hn.defined() ? grad.hn : at::zeros({rows, size}, gates.options());
-  Tensor c = grad.cn.defined() ? grad.cn : at::zeros({rows, size}, c0.options());
+  const Tensor recurrent = s.weight.narrow(1, 0, size);
+  Tensor h = s.grad_hn.defined() ? s.grad_hn : at::zeros({rows, size}, s.gates.options());
+  Tensor c = s.grad_cn.defined() ? s.grad_cn : at::zeros({rows, size}, s.c0.options());
   for (int64_t t = steps - 1; t >= 0; --t) {
-    if (grad.output.defined()) h = h + grad.output[t];
-    if (grad.cells.defined()) c = c + grad.cells[t];
-    const Tensor before = at::empty({rows, size}, c0.options());
-    pointwise_backward(h, c, grad.gates.defined() ? grad.gates[t] : Tensor(), gates[t], t == 0 ? c0 : cells[t - 1],
-                       total_grad_gates[t], before);
+    if (s.grad_output.defined()) h = h + s.grad_output[t];
+    if (s.grad_cells.defined()) c = c + s.grad_cells[t];
+    const Tensor before = at::empty({rows, size}, s.c0.options());
+    pointwise_backward(h, c, s.grad_gates.defined() ? s.grad_gates[t] : Tensor(), s.gates[t],
+                       t == 0 ? s.c0 : s.cells[t - 1], total_grad_gates[t], before);
     c = before;
     h = at::mm(total_grad_gates[t], recurrent);
   }
-  if (grad_h0.defined()) grad_h0.copy_(h);
-  if (grad_c0.defined()) grad_c0.copy_(c);
+  if (s.grad_h0.defined()) s.grad_h0.copy_(h);
+  if (s.grad_c0.defined()) s.grad_c0.copy_(c);
+}
+
+// Sets the requested gradients of weight and bias.
+void parameter_gradients(const SequenceTensors& s, const Tensor& total_grad_gates) {
+  if (!s.grad_weight.defined() && !s.grad_bias.defined()) return;
+  const int64_t steps = s.gates.size(0), size = s.size();
+  if (s.gates.is_cpu() && is_resident(s)) {
+    const Tensor x = contiguous(s.input), h = contiguous(s.h0), all_h = contiguous(s.output);
+    const auto call = [&]<class T>(std::type_identity<T>) {
+      kit::run(s.c0.device(), StepsParametersParams<T>{.total_grad_gates = total_grad_gates.const_data_ptr<T>(),
+                                                       .h0 = data_of<T>(h),
+                                                       .output = data_of<T>(all_h),
+                                                       .input = data_of<T>(x),
+                                                       .grad_weight = mutable_data_of<T>(s.grad_weight),
+                                                       .grad_bias = mutable_data_of<T>(s.grad_bias),
+                                                       .steps = steps,
+                                                       .rows = s.gates.size(1),
+                                                       .inputs = s.weight.size(1) - size,
+                                                       .size = size});
+    };
+    return kit::visit_dtype(s.gates.scalar_type(), call);
+  }
+  const Tensor rows = all_rows(total_grad_gates);
+  if (s.grad_weight.defined()) {
+    const Tensor states = at::cat({s.h0.unsqueeze(0), s.output.narrow(0, 0, steps - 1)});
+    weight_gradient(s.grad_weight, rows, at::cat({all_rows(states), all_rows(s.input)}, 1));
+  }
+  if (s.grad_bias.defined()) bias_gradient(s.grad_bias, rows);
+}
+
+void run_group_backward(const SequenceTensors& s) {
+  if (s.gates.numel() == 0) {  // sums over nothing, and without steps the state is h0 and c0
+    for (const Tensor& t : {s.grad_input, s.grad_weight, s.grad_bias}) {
+      if (t.defined()) t.zero_();
+    }
+    const auto pass = [&](const Tensor& from, const Tensor& to) {
+      if (to.defined()) s.gates.size(0) == 0 && from.defined() ? to.copy_(from) : to.zero_();
+    };
+    pass(s.grad_hn, s.grad_h0);
+    return pass(s.grad_cn, s.grad_c0);
+  }
+  SequenceTensors ready = s;
+  ready.weight = with_contiguous_rows(s.weight);
+  for (Tensor* t : {&ready.grad_output, &ready.grad_hn, &ready.grad_cn, &ready.grad_cells, &ready.grad_gates,
+                    &ready.gates, &ready.cells, &ready.c0}) {
+    *t = contiguous(*t);
+  }
+  const Tensor total = at::empty(s.gates.sizes(), s.gates.options());
+  kit::visit_dtypes(
+      s.gates.scalar_type(), s.c0.scalar_type(),
+      [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) { run_steps_backward<T, C>(ready, total); });
+  if (s.grad_input.defined()) input_gradients(Tensor(), s.grad_input.flatten(0, 1), all_rows(total), s.weight);
+  parameter_gradients(s, total);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
@@ -344,67 +426,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> steps_backward(
     const Tensor& c0, c10::List<bool> output_mask) {
   const auto outputs = kit::allocate(kit::Shape<StepsBackward>::outputs(
       grad_output, grad_hn, grad_cn, grad_cells, grad_gates, gates, cells, output, input, weight, h0, c0, output_mask));
-  std::array<Tensor, 5> requested;
-  for (size_t o = 0; o < requested.size(); ++o) {
-    if (output_mask[o]) requested[o] = outputs[o];
-  }
+  const auto requested = [&](size_t o) { return output_mask[o] ? outputs[o] : Tensor(); };
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const auto run = [](const Tensor& grad_output, const Tensor& grad_hn, const Tensor& grad_cn, const Tensor& grad_cells,
-                      const Tensor& grad_gates, const Tensor& gates, const Tensor& cells, const Tensor& output,
-                      const Tensor& input, const Tensor& weight, const Tensor& h0, const Tensor& c0,
-                      const Tensor& grad_input, const Tensor& grad_weight, const Tensor& grad_bias,
-                      const Tensor& grad_h0, const Tensor& grad_c0) {
-    const int64_t steps = gates.size(0), size = c0.size(-1);
-    if (gates.numel() == 0) {  // sums over nothing, and without steps the state is h0 and c0
-      for (const Tensor& t : {grad_input, grad_weight, grad_bias}) {
-        if (t.defined()) t.zero_();
-      }
-      const auto pass = [&](const Tensor& from, const Tensor& to) {
-        if (to.defined()) steps == 0 && from.defined() ? to.copy_(from) : to.zero_();
-      };
-      pass(grad_hn, grad_h0);
-      return pass(grad_cn, grad_c0);
-    }
-    const auto contiguous = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-    const Tensor total = at::empty(gates.sizes(), gates.options());
-    kit::visit_dtypes(gates.scalar_type(), c0.scalar_type(),
-                      [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-                        run_steps_backward<T, C>({contiguous(grad_output), contiguous(grad_hn), contiguous(grad_cn),
-                                                  contiguous(grad_cells), contiguous(grad_gates)},
-                                                 contiguous(gates), contiguous(cells),
-                                                 weight.stride(1) == 1 ? weight : weight.contiguous(), contiguous(c0),
-                                                 total, grad_h0, grad_c0);
-                      });
-    const Tensor rows = all_rows(total);
-    if (grad_input.defined()) input_gradients(Tensor(), grad_input.flatten(0, 1), rows, weight);
-    if (!grad_weight.defined() && !grad_bias.defined()) return;
-    if (gates.is_cpu() && is_resident(gates, size)) {
-      const Tensor x = contiguous(input), h = contiguous(h0), all_h = contiguous(output);
-      const auto call = [&]<class T>(std::type_identity<T>) {
-        kit::run(c0.device(), StepsParametersParams<T>{.total_grad_gates = total.const_data_ptr<T>(),
-                                                       .h0 = data_of<T>(h),
-                                                       .output = data_of<T>(all_h),
-                                                       .input = data_of<T>(x),
-                                                       .grad_weight = mutable_data_of<T>(grad_weight),
-                                                       .grad_bias = mutable_data_of<T>(grad_bias),
-                                                       .steps = steps,
-                                                       .rows = gates.size(1),
-                                                       .inputs = weight.size(1) - size,
-                                                       .size = size});
-      };
-      return kit::visit_dtype(gates.scalar_type(), call);
-    }
-    if (grad_weight.defined()) {
-      const Tensor states = at::cat({h0.unsqueeze(0), output.narrow(0, 0, steps - 1)});
-      weight_gradient(grad_weight, rows, at::cat({all_rows(states), all_rows(input)}, 1));
-    }
-    if (grad_bias.defined()) bias_gradient(grad_bias, rows);
-  };
   using kit::tensor_or_undefined;
-  for_each_group(gates.dim() == 4, run, tensor_or_undefined(grad_output), tensor_or_undefined(grad_hn),
-                 tensor_or_undefined(grad_cn), tensor_or_undefined(grad_cells), tensor_or_undefined(grad_gates), gates,
-                 cells, tensor_or_undefined(output), tensor_or_undefined(input), weight, tensor_or_undefined(h0), c0,
-                 requested[0], requested[1], requested[2], requested[3], requested[4]);
+  for_each_group({.input = tensor_or_undefined(input),
+                  .weight = weight,
+                  .h0 = tensor_or_undefined(h0),
+                  .c0 = c0,
+                  .output = tensor_or_undefined(output),
+                  .cells = cells,
+                  .gates = gates,
+                  .grad_output = tensor_or_undefined(grad_output),
+                  .grad_hn = tensor_or_undefined(grad_hn),
+                  .grad_cn = tensor_or_undefined(grad_cn),
+                  .grad_cells = tensor_or_undefined(grad_cells),
+                  .grad_gates = tensor_or_undefined(grad_gates),
+                  .grad_input = requested(0),
+                  .grad_weight = requested(1),
+                  .grad_bias = requested(2),
+                  .grad_h0 = requested(3),
+                  .grad_c0 = requested(4)},
+                 run_group_backward);
   return kit::from_array<std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>>(outputs);
 }
 
