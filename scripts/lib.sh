@@ -4,6 +4,7 @@
 #   CPPCUDA_PYTHON  an interpreter that already has torch (default: make a .venv with the newest supported torch)
 #   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
 #   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in docs/cpp.md; choose_cuda explains the defaults
+#   CPPCUDA_ISAS    as in docs/cpp.md (default: native)
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -151,8 +152,8 @@ gpu_architectures() {
 }
 
 # choose_cuda [architecture]: selects the CUDA kernels to build if CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not:
-# those for the GPUs of this machine; without a GPU, the kernels that the build folder already has, else those for the
-# given architecture, else none.
+# those for the GPUs of this machine; without a GPU, the kernels that the build folder already has, otherwise those for
+# the given architecture, otherwise none.
 choose_cuda() {
   [ -z "${TORCH_CUDA_ARCH_LIST:-}" ] && [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
   local architectures
@@ -239,7 +240,8 @@ configure_library() {
 
 run_cmake() {
   "${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA" -DPython3_EXECUTABLE="$PYTHON" \
-    -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" -DCPPCUDA_PREBUILT_KERNELS="" "$@" > "$BUILD_DIR/configure.log" 2>&1
+    -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" -DCPPCUDA_ISAS="${CPPCUDA_ISAS:-native}" \
+    -DCPPCUDA_PREBUILT_KERNELS="" "$@" > "$BUILD_DIR/configure.log" 2>&1
 }
 
 # compile FOLDER [ninja arguments]. ninja ends its compilers if it is interrupted; cmake --build would leave it running.

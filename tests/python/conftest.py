@@ -30,12 +30,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="for a second version of torch: skips the tests marked any_torch and those of internal operators, which "
         "public ones call, and runs the tests of transforms for one operator per mechanism",
     )
+    parser.addoption(
+        "--only",
+        metavar="OPERATOR",
+        help="of the properties, only those of this operator and of its backward operators",
+    )
+
+
+# The file of samples/ that registers each operator.
+FILES: dict[str, str] = {}
 
 
 def register_all() -> None:
     """Imports the files of samples/, each of which registers its operators."""
+    from cppcuda.testing.samples import OPS
+
     for file in sorted((Path(__file__).parent / "samples").glob("*.py")):
+        count = len(OPS)
         importlib.import_module(f"samples.{file.stem}")
+        FILES.update({entry.name: file.stem for entry in OPS[count:]})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,7 +102,24 @@ def is_reduced_away(item: pytest.Item) -> bool:
     return "::_" in entry.name or (not entry.represents_mechanism and bool(rows & TRANSFORMS))
 
 
+def is_of_another_operator(item: pytest.Item, operator: str) -> bool:
+    from cppcuda.testing.samples import OpEntry
+
+    entry = item.callspec.params.get("entry") if hasattr(item, "callspec") else None
+    if not isinstance(entry, OpEntry) or FILES.get(entry.name) == operator:
+        return False
+    return entry.base_name != operator and not entry.base_name.startswith(f"_{operator}_")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--reduced"):
-        config.hook.pytest_deselected(items=[item for item in items if is_reduced_away(item)])
-        items[:] = [item for item in items if not is_reduced_away(item)]
+    operator = config.getoption("--only")
+    left_out = [
+        item
+        for item in items
+        if (config.getoption("--reduced") and is_reduced_away(item))
+        or (operator and is_of_another_operator(item, operator))
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        dropped = set(left_out)
+        items[:] = [item for item in items if item not in dropped]

@@ -208,6 +208,24 @@ def test_nvcc_without_its_runtime(configure: Configure, cuda_torch: Path, tmp_pa
     assert off == f"off (nvcc 13.1: {nvcc}, but there is no libcudart_static.a beside it)"
 
 
+# ---------------------------------------------------------------- CPPCUDA_ISAS
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="other processors have one instruction set")
+def test_instruction_sets(configure: Configure, cpu_torch: Path) -> None:
+    def compiled(*options: str) -> str:
+        assert configure(cpu_torch, *options).succeeded, configure.runs[-1].text
+        return (configure.build / "build.ninja").read_text()
+
+    some = compiled("-DCPPCUDA_ISAS=avx2;base")
+    assert "COMPILED_ISAS=base,avx2 " in some and "kernels_avx2.dir" in some and "kernels_avx512.dir" not in some
+    supported = torch.backends.cpu.get_cpu_capability().lower()
+    native = compiled("-DCPPCUDA_ISAS=native")
+    assert f"COMPILED_ISAS={ {'default': 'base'}.get(supported, supported) } " in native
+    error = configure(cpu_torch, "-DCPPCUDA_ISAS=avx2;sse9").error
+    assert 'CPPCUDA_ISAS is "avx2;sse9", but must be "all", "native" or a list of some of: base;avx2;avx512' in error
+
+
 # ---------------------------------------------------------------- CPPCUDA_WITH_CUDA
 
 
