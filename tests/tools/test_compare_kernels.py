@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 TOOLS = Path(__file__).parents[2] / "tools"
-if not (TOOLS / "compare_kernels.py").is_file():
-    pytest.skip("not in a source tree", allow_module_level=True)
 if not shutil.which("c++") or not shutil.which("objdump"):
     pytest.skip("no compiler", allow_module_level=True)
 sys.path.insert(0, str(TOOLS))
@@ -22,8 +20,6 @@ double {name}(const double* x, int n) {{
   return sum;
 }}
 """
-
-pytestmark = pytest.mark.any_torch
 
 
 def functions(folder: Path, *sources: str) -> dict[str, list[str]]:

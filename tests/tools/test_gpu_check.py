@@ -1,6 +1,6 @@
 """scripts/gpu_check: what happens after errors, and a rehearsal of all stages without a GPU and without a network.
 
-CPPCUDA_REHEARSE=1  run the rehearsal, which takes minutes. .ci/run sets it.
+CPPCUDA_REHEARSE=1  run the rehearsal, which takes minutes. scripts/test --all sets it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,10 @@ import pytest
 from support import load_script
 
 TOOLS = Path(__file__).parents[2] / "tools"
-if not (TOOLS / "gpu_bundle").is_file():
-    pytest.skip("the tools are not beside these tests", allow_module_level=True)
 gpu_check = load_script(TOOLS / "gpu_check.py")
 sys.path.insert(0, str(TOOLS.parent / "benchmarks"))
 import cases  # noqa: E402
 import targets  # noqa: E402
-
-pytestmark = pytest.mark.any_torch
 
 # Prints what a GoogleTest program prints. It has six tests: the second fails, the third destroys the process's CUDA
 # context, the fourth crashes.
