@@ -97,6 +97,8 @@ if(NOT TARGET cppcuda_flags)
   # The kit is in an inline namespace of its version, so that a process can load libraries made with different versions.
   string(REPLACE "." "_" kit_namespace "v${CPPCUDA_KIT_VERSION}")
   target_compile_definitions(cppcuda_flags INTERFACE CPPCUDA_KIT_VERSION=${kit_namespace})
+  # torch's headers then do not include those of all its operators, which take 3 s to compile.
+  target_compile_definitions(cppcuda_flags INTERFACE AT_PER_OPERATOR_HEADERS)
   target_compile_options(
     cppcuda_flags
     INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas>

@@ -19,22 +19,22 @@ MUTATIONS = [
     # ---------------------------------------------------------------- kit
     Mutation(
         "kit.node_keeps_its_outputs",
-        "include/cppcuda/kit/node.h",
+        "src/kit/autograd.cpp",
         "    for (SavedVariable& v : outputs_) v.reset_data();\n",
         "",
         "pytest test_operators.py backward_frees_what_was_saved and sigmoid",
     ),
     Mutation(
         "kit.outputs_saved_before_their_tangents",
-        "include/cppcuda/kit/autograd.h",
+        "src/kit/autograd.cpp",
         """\
-    set_forward_gradients(inputs, outputs, args...);
-    // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
-    if (node) node->save_outputs(outputs);
+  set_forward_gradients(formula, inputs, outputs, attributes);
+  // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
+  if (node) node->save_outputs(outputs);
 """,
         """\
-    if (node) node->save_outputs(outputs);
-    set_forward_gradients(inputs, outputs, args...);
+  if (node) node->save_outputs(outputs);
+  set_forward_gradients(formula, inputs, outputs, attributes);
 """,
         "pytest test_operators.py gradgradcheck and sigmoid",
     ),
@@ -47,16 +47,16 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.autocast_reaches_formulas",
-        "include/cppcuda/kit/node.h",
+        "src/kit/autograd.cpp",
         """\
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  Inputs<typename Formula::Op> gradients""",
-        "  Inputs<typename Formula::Op> gradients",
+  formula.vjp(""",
+        "  formula.vjp(",
         "unit AutogradKernel.FormulasRunWithoutAutocast",
     ),
     Mutation(
         "kit.compiled_autograd_forgets_outputs",
-        "include/cppcuda/kit/node.h",
+        "src/kit/autograd.cpp",
         "    for (const SavedVariable& v : outputs_) args.collect(v, /*is_output=*/true);\n",
         "",
         "pytest test_operators.py compiled_autograd- and sigmoid",
@@ -85,7 +85,7 @@ MUTATIONS = [
     Mutation(
         "kit.version_is_not_bumped",
         "include/cppcuda/kit/elementwise/define.h",
-        "    torch::autograd::increment_version(Checks::written(args...));\n",
+        "    Checks::written(args...).unsafeGetTensorImpl()->bump_version();\n",
         "",
         "pytest test_elementwise.py test_versions",
     ),

@@ -3,7 +3,8 @@
 // Converts tensors to the kernels' Params. An operator's dispatch.cpp adds its lookup, and the table as [B, V, F].
 
 #include <ATen/Context.h>
-#include <ATen/Functions.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sort.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,7 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <numeric>
 #include <set>
@@ -115,16 +116,20 @@ void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, cons
   }
 }
 
-void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode) {
-  std::string functional = op_name(schema), arguments;
-  if (functional.back() == '_') functional.pop_back();
-  for (const c10::Argument& a : schema.arguments()) {
-    if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
+void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors) {
+  for (size_t lost = 0; lost < tensors.size(); ++lost) {
+    const bool forward_mode = torch::autograd::isFwGradDefined(tensors[lost]);
+    if (!forward_mode && !torch::autograd::compute_requires_grad(tensors[lost])) continue;
+    std::string functional = op_name(schema), arguments;
+    if (functional.back() == '_') functional.pop_back();
+    for (const c10::Argument& a : schema.arguments()) {
+      if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
+    }
+    TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
+                forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
+                written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
+                forward_mode ? "" : ", or this one under torch.no_grad()");
   }
-  TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
-              forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
-              written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
-              forward_mode ? "" : ", or this one under torch.no_grad()");
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

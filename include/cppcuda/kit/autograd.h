@@ -4,30 +4,92 @@
 //
 // The kernel works like the generated kernels of torch's own operators (VariableType), so torch.func, forward AD,
 // compiled autograd and saved-tensor hooks all work. C++ torch::autograd::Function does not support them.
+//
+// The kernels' bodies and the Node (src/kit/autograd.cpp) are compiled once, for formulas without their types; torch's
+// autograd headers are included there only.
 
-#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
 #include <array>
-#include <string>
+#include <span>
+#include <variant>
+#include <vector>
 
-#include "cppcuda/kit/node.h"
+#include "cppcuda/kit/formula.h"
 #include "cppcuda/kit/shape.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-// An output that is an input, or shares memory with one, would silently corrupt the graph.
-template <size_t I, size_t O>
-void check_outputs_are_new(const char* op, const std::array<Tensor, I>& inputs, const std::array<Tensor, O>& outputs) {
-  for (const Tensor& in : inputs) {
-    for (const Tensor& out : outputs) {
-      TORCH_INTERNAL_ASSERT(!in.defined() || !out.is_same(in), op, ": a kernel returned its input");
-      TORCH_INTERNAL_ASSERT(
-          !in.defined() || !in.has_storage() || !out.has_storage() || !out.storage().is_alias_of(in.storage()), op,
-          ": a kernel returned the memory of its input");
-    }
+// An argument that is not a tensor, or an attribute of a formula's own. Compiled autograd can pack these types.
+using Attribute = std::variant<bool, int64_t, double, std::optional<double>, c10::SymInt, std::string, OutputMask,
+                               std::vector<c10::SymInt>>;
+
+// Saved<Formula> without its types.
+struct SavedCall {
+  c10::SmallVector<Tensor, 8> inputs, outputs;
+  std::span<const Attribute> attributes;
+};
+
+// A formula without its types. Its functions move from the tensors that they get, and `result` has room for the
+// gradients of all inputs, or for the tangents of all outputs.
+struct AnyFormula {
+  const char* name;  // of the operator
+  size_t inputs, outputs;
+  const Reads* reads;
+  void (*vjp)(Tensor* grads, SavedCall& saved, const bool* need, Tensor* result);
+  void (*jvp)(Tensor* tangents, SavedCall& saved, Tensor* result);
+};
+
+// The body of an autograd kernel: below() computes `outputs`, and attributes() returns those of the call.
+void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, at::ArrayRef<Tensor> outputs,
+                        c10::function_ref<void()> below, c10::function_ref<std::vector<Attribute>()> attributes);
+
+// Whether a tensor requires a gradient or has a tangent.
+bool is_differentiated(at::ArrayRef<Tensor> inputs);
+
+template <class Formula>
+struct WithoutTypes {
+  using Op = typename Formula::Op;
+  using Size = Counts<typename Op::Type>;
+
+  template <class Tensors>
+  static Tensors typed(Tensor* from) {
+    Tensors result;
+    std::move(from, from + result.size(), result.begin());
+    return result;
   }
-}
+
+  static Saved<Formula> typed(SavedCall& call) {
+    Saved<Formula> saved{typed<Inputs<Op>>(call.inputs.data()), typed<Outputs<Op>>(call.outputs.data()), {}};
+    [[maybe_unused]] const Attribute* from = call.attributes.data();
+    std::apply([&](auto&... a) { ((a = std::get<std::remove_reference_t<decltype(a)>>(*from++)), ...); },
+               saved.attributes);
+    return saved;
+  }
+
+  static void vjp(Tensor* grads, SavedCall& call, const bool* need, Tensor* result) {
+    Need<Op> needed;
+    std::copy_n(need, needed.size(), needed.begin());
+    Inputs<Op> gradients = Formula::vjp(typed<Outputs<Op>>(grads), typed(call), needed);
+    std::move(gradients.begin(), gradients.end(), result);
+  }
+
+  static void jvp(Tensor* tangents, SavedCall& call, Tensor* result) {
+    Outputs<Op> outputs = Formula::jvp(typed<Inputs<Op>>(tangents), typed(call));
+    std::move(outputs.begin(), outputs.end(), result);
+  }
+
+  static_assert(Formula::reads.size() == Size::inputs, "`reads` has an entry for each tensor argument");
+  static constexpr AnyFormula formula{.name = Op::name,
+                                      .inputs = Size::inputs,
+                                      .outputs = Size::outputs,
+                                      .reads = Formula::reads.data(),
+                                      .vjp = &vjp,
+                                      .jvp = &jvp};
+};
 
 template <class Formula, class Type = typename Formula::Op::Type>
 struct AutogradKernel;
@@ -35,58 +97,16 @@ struct AutogradKernel;
 template <class Formula, class R, class... Args>
 struct AutogradKernel<Formula, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
-    const Inputs<typename Formula::Op> inputs = tensor_arguments(args...);
-
-    NodePtr<FormulaNode<Formula>> node;
-    if (torch::autograd::compute_requires_grad(at::TensorList(inputs))) {
-      node = make_node<FormulaNode<Formula>>();
-      torch::autograd::edge_list edges;
-      for (const Tensor& t : inputs) {
-        edges.push_back(t.defined() ? torch::autograd::impl::gradient_edge(t) : torch::autograd::Edge());
-      }
-      node->set_next_edges(std::move(edges));
-      node->save_inputs(inputs);
-    }
-
-    Outputs<typename Formula::Op> outputs = [&] {
-      const at::AutoDispatchBelowADInplaceOrView below;
-      return to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...));
-    }();
-    check_outputs_are_new(Formula::Op::name, inputs, outputs);
-
-    if (node) {
-      node->save_attributes(attributes_of<Formula>(args...));  // of arguments that the kernel has checked
-      for (const Tensor& t : outputs) torch::autograd::set_history(t, node);
-    }
-    set_forward_gradients(inputs, outputs, args...);
-    // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
-    if (node) node->save_outputs(outputs);
+    const auto inputs = tensor_arguments(args...);
+    std::array<Tensor, tensor_count<R>> outputs;
+    run_differentiable(
+        WithoutTypes<Formula>::formula, inputs, outputs,
+        [&] { outputs = to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...)); },
+        [&] {
+          return std::apply([](auto&&... a) { return std::vector<Attribute>{Attribute(std::move(a))...}; },
+                            attributes_of<Formula>(args...));
+        });
     return from_array<R>(std::move(outputs));
-  }
-
- private:
-  static void set_forward_gradients(const Inputs<typename Formula::Op>& inputs, Outputs<typename Formula::Op>& outputs,
-                                    const Args&... args) {
-    Inputs<typename Formula::Op> tangents;
-    bool any = false;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!torch::autograd::isFwGradDefined(inputs[i])) continue;
-      tangents[i] = inputs[i]._fw_grad(/*level=*/0);
-      any = true;
-    }
-    if (!any) return;
-    Saved<Formula> primals{.inputs = {}, .outputs = outputs, .attributes = attributes_of<Formula>(args...)};
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].defined()) primals.inputs[i] = inputs[i]._fw_primal(/*level=*/0);
-    }
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const Outputs<typename Formula::Op> results = Formula::jvp(tangents, primals);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (results[i].defined() && is_requested(i, args...)) {
-        outputs[i]._set_fw_grad(results[i].to(outputs[i].scalar_type()), /*level=*/0,
-                                /*is_inplace_op=*/false);
-      }
-    }
   }
 };
 
@@ -98,10 +118,7 @@ struct AutogradThrough;
 template <class TheOp, class With, auto Shape, class R, class... Args>
 struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
-    const auto inputs = tensor_arguments(args...);
-    if (torch::autograd::compute_requires_grad(at::TensorList(inputs)) ||
-        std::any_of(inputs.begin(), inputs.end(),
-                    [](const Tensor& t) { return torch::autograd::isFwGradDefined(t); })) {
+    if (is_differentiated(tensor_arguments(args...))) {
       Shape(args...);
       auto all = to_array(With::call(args...));
       std::array<Tensor, tensor_count<R>> outputs;

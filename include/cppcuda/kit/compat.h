@@ -15,17 +15,17 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 template <class N>
 using NodePtr = c10::intrusive_ptr<N>;
 
-template <class N>
-NodePtr<N> make_node() {
-  return c10::make_intrusive<N>();
+template <class N, class... Args>
+NodePtr<N> make_node(Args&&... args) {
+  return c10::make_intrusive<N>(std::forward<Args>(args)...);
 }
 #else
 template <class N>
 using NodePtr = std::shared_ptr<N>;
 
-template <class N>
-NodePtr<N> make_node() {
-  return NodePtr<N>(new N(), torch::autograd::deleteNode);
+template <class N, class... Args>
+NodePtr<N> make_node(Args&&... args) {
+  return NodePtr<N>(new N(std::forward<Args>(args)...), torch::autograd::deleteNode);
 }
 #endif
 

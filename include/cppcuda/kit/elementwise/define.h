@@ -3,7 +3,6 @@
 // Registration of elementwise operators, except the CPU and CUDA kernels and the derivatives.
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <limits>
 
@@ -39,8 +38,8 @@ void define_functional(torch::Library& library, const std::string& schema) {
   define_sharding<TheOp>(library, elementwise_sharding_rule(Tensors, "->... ..."));
 }
 
-// Rejects a call in place or with out= that would silently lose the gradient of argument `lost`.
-[[noreturn]] void refuse_gradient(const c10::FunctionSchema& schema, size_t lost, bool forward_mode);
+// Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
+void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors);
 
 // The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
 // not differentiable, so a call that would lose a gradient is an error. Checks is their OutVariantKernel.
@@ -50,12 +49,7 @@ struct OutVariant;
 template <class TheOp, class Functional, class Checks, class... Args>
 struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
   static void autograd(c10::DispatchKeySet keys, Args... args) {
-    const auto all = tensor_arguments(args...);
-    for (size_t i = 0; i < all.size(); ++i) {
-      const bool forward_mode = torch::autograd::isFwGradDefined(all[i]);
-      const bool lost = forward_mode || torch::autograd::compute_requires_grad(all[i]);
-      if (lost) refuse_gradient(TheOp::schema(), i, forward_mode);
-    }
+    check_loses_no_gradient(TheOp::schema(), tensor_arguments(args...));
     const at::AutoDispatchBelowAutograd below;
     TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
   }
@@ -66,7 +60,7 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
       const at::AutoDispatchBelowADInplaceOrView below;
       TheOp::redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
     }
-    torch::autograd::increment_version(Checks::written(args...));
+    Checks::written(args...).unsafeGetTensorImpl()->bump_version();
   }
 
   static void vmap(Args... args) {
