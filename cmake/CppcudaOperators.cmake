@@ -23,7 +23,7 @@
 # same sources whose <name>_kernels is used and installed. KERNELS is the file of an installed <name>_kernels, to which
 # INSTALL adds <name>.
 #
-# and the object libraries that they are linked from, so that tests can link some of them with other kernels:
+# and the libraries of objects that they are linked from, so that tests can link some of them with other kernels:
 #
 #   <name>_ops, <name>_kernel_calls, <name>_namespace,
 #   cppcuda_kit                                            for <name>
@@ -124,6 +124,10 @@ endif()
 # Adds an object library. It uses the variables ${sources} and ${generated} of the caller, which may be empty.
 macro(_cppcuda_add_objects target)
   add_library(${target} OBJECT ${ARGN})
+  _cppcuda_set_up(${target})
+endmacro()
+
+macro(_cppcuda_set_up target)
   set_target_properties(
     ${target}
     PROPERTIES CXX_STANDARD 20
@@ -172,19 +176,26 @@ function(_cppcuda_add_kernel_headers name sources generated)
 endfunction()
 
 # Adds the compiled part of the kit: registration, the autograd Node, batching, checks. Its symbols are hidden, so that each
-# library of operators has its own copy.
+# library of operators has its own copy. An installation has it for each torch minor version that cppcuda was built with.
 function(_cppcuda_add_kit)
   set(sources "")
   set(generated "")
+  set(file "${CPPCUDA_KIT_ROOT}/../../lib/torch-${CPPCUDA_TORCH_RELEASE}/libcppcuda_kit.a")
+  if(EXISTS "${file}")
+    add_library(cppcuda_kit STATIC IMPORTED GLOBAL)
+    set_target_properties(cppcuda_kit PROPERTIES IMPORTED_LOCATION "${file}")
+    target_include_directories(cppcuda_kit INTERFACE "${CPPCUDA_KIT_INCLUDE}")
+    target_link_libraries(cppcuda_kit INTERFACE cppcuda::torch_cpu)
+    return()
+  endif()
   file(GLOB files CONFIGURE_DEPENDS "${CPPCUDA_KIT_ROOT}/src/kit/*.cpp")
-  list(FILTER files EXCLUDE REGEX "/(kernels|kernel_table|namespace)\\.cpp$")
-  _cppcuda_add_objects(cppcuda_kit ${files})
-  set_target_properties(cppcuda_kit PROPERTIES UNITY_BUILD ON)
-  target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_INCLUDE}")
-  target_link_libraries(cppcuda_kit PUBLIC cppcuda::torch_cpu)
+  list(FILTER files EXCLUDE REGEX "/(library|kernel_table|namespace)\\.cpp$")
+  add_library(cppcuda_kit STATIC ${files})
+  _cppcuda_set_up(cppcuda_kit)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
-  set_source_files_properties("${CPPCUDA_KIT_ROOT}/src/kit/vmap.cpp"
-                              PROPERTIES INCLUDE_DIRECTORIES "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
+  target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_INCLUDE}" PRIVATE "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
+  target_link_libraries(cppcuda_kit PUBLIC cppcuda::torch_cpu)
+  set_target_properties(cppcuda_kit PROPERTIES UNITY_BUILD ON)
 endfunction()
 
 # Adds <name>_kernels. It uses variables of cppcuda_add_operators, and sets has_cuda, cuda_files and cpu_objects there.
@@ -276,10 +287,10 @@ function(cppcuda_add_operators name)
   if(NOT TARGET cppcuda_kit)
     _cppcuda_add_kit()
   endif()
-  _cppcuda_add_objects(${name}_kernel_calls "${CPPCUDA_KIT_ROOT}/src/kit/kernels.cpp")
+  _cppcuda_add_objects(${name}_kernel_calls "${CPPCUDA_KIT_ROOT}/src/kit/library.cpp")
   target_compile_definitions(${name}_kernel_calls PRIVATE CPPCUDA_KERNEL_TABLE=${name}_kernels_v1 CPPCUDA_LIBRARY="${name}"
                                                           CPPCUDA_CUDA_OPTION="${CPPCUDA_CUDA_OPTION}")
-  target_link_libraries(${name}_kernel_calls PUBLIC cppcuda_kit)
+  target_link_libraries(${name}_kernel_calls PRIVATE cppcuda_kit)
   add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
   file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
   list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
@@ -296,7 +307,7 @@ function(cppcuda_add_operators name)
   endforeach()
   target_link_libraries(${name}_ops PUBLIC cppcuda_kit)
   _cppcuda_add_objects(${name}_namespace "${CPPCUDA_KIT_ROOT}/src/kit/namespace.cpp")
-  target_compile_definitions(${name}_namespace PRIVATE CPPCUDA_NAMESPACE=${arg_NAMESPACE})
+  target_compile_definitions(${name}_namespace PRIVATE CPPCUDA_NAMESPACE="${arg_NAMESPACE}")
   target_link_libraries(${name}_namespace PRIVATE cppcuda_kit)
   add_library(${name} SHARED)
   target_link_libraries(${name} PRIVATE ${name}_kernels ${name}_ops ${name}_kernel_calls ${name}_namespace cppcuda_kit

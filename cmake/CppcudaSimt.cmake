@@ -62,10 +62,10 @@ function(cppcuda_add_emulated_test test library)
   target_sources(
     ${test}_library
     INTERFACE ${cpu_objects} $<TARGET_OBJECTS:cppcuda_simt> $<TARGET_OBJECTS:${test}_kernels> $<TARGET_OBJECTS:${library}_ops>
-              $<TARGET_OBJECTS:${library}_kernel_calls> $<TARGET_OBJECTS:cppcuda_kit> $<TARGET_OBJECTS:cppcuda_simt_device>
+              $<TARGET_OBJECTS:${library}_kernel_calls> $<TARGET_OBJECTS:cppcuda_simt_device>
               $<TARGET_OBJECTS:${test}_table>)
   target_include_directories(${test}_library INTERFACE "${CPPCUDA_KIT_ROOT}/simt/include" ${folders})
-  target_link_libraries(${test}_library INTERFACE cppcuda::simt cppcuda::torch_cpu)
+  target_link_libraries(${test}_library INTERFACE cppcuda::simt cppcuda_kit cppcuda::torch_cpu)
   add_library(${test}_kernels OBJECT ${sources})
   target_include_directories(${test}_kernels PRIVATE "${CPPCUDA_KIT_ROOT}/simt/include" ${folders})
   target_link_libraries(${test}_kernels PRIVATE cppcuda::simt cppcuda::torch_cpu)

@@ -77,9 +77,9 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.vmap_unfolds_the_wrong_way",
-        "include/cppcuda/kit/vmap.h",
-        "t.unflatten_symint(0, {batch, inner})",
-        "t.unflatten_symint(0, {inner, batch})",
+        "src/kit/vmap.cpp",
+        "unflatten_symint(dim, {batch, inner})",
+        "unflatten_symint(dim, {inner, batch})",
         "pytest test_operators.py vmap_of_every_sample and trilinear",
     ),
     Mutation(
@@ -228,8 +228,8 @@ MUTATIONS = [
     ),
     Mutation(
         "trilinear.dtypes_may_differ",
-        "include/cppcuda/kit/shape.h",
-        "      check.same_dtype(argument<I>.name, t, argument<argument<I>.like>.name, *like);\n",
+        "src/kit/shape.cpp",
+        "    if (other != nullptr && !a.may_be_wider) check.same_dtype(a.name, *t, like.name, *other);\n",
         "",
         "pytest test_operators.py message- and trilinear",
     ),

@@ -187,7 +187,7 @@ const Checker::Dim* Checker::find(char letter) const {
   return dim == dims_.end() ? nullptr : &*dim;
 }
 
-void Checker::check_length(std::string_view argument, size_t actual, size_t expected) const {
+void Checker::length(std::string_view argument, size_t actual, size_t expected) const {
   TORCH_CHECK(actual == expected, op_, ": ", argument, " must have ", expected, " entries, got ", actual);
 }
 

@@ -1,13 +1,17 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <numeric>
 #include <set>
 
 #include "cppcuda/kit/check.h"
+#include "cppcuda/kit/cpu/parallel.h"
 #include "cppcuda/kit/elementwise/define.h"
+#include "cppcuda/kit/elementwise/loop.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
@@ -60,6 +64,13 @@ bool overlap(const Tensor& a, const Tensor& b) {
     strides.push_back(a.stride(d));
   }
   return reaches(sizes, strides, bytes / size);
+}
+
+at::TensorIterator iterator_over(TensorRefs tensors) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).resize_outputs(false).add_output(*tensors.begin());
+  for (size_t t = 1; t < tensors.size(); ++t) config.add_const_input(tensors.begin()[t]);
+  return config.build();
 }
 
 bool same_view(const Tensor& a, const Tensor& b) {
@@ -130,6 +141,64 @@ void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Ten
                 written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
                 forward_mode ? "" : ", or this one under torch.no_grad()");
   }
+}
+
+void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> tensors, const Tensor& written,
+                         c10::function_ref<void()> check, c10::function_ref<void()> run) {
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+  const auto level = VmapLevel::current();
+  const auto batched =
+      std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); });
+  if (batched == tensors.end()) return run();
+  check();
+  TORCH_CHECK(level.is_batched(written), op_name(schema), ": ", written_argument(schema).name(),
+              " must have the batch that vmap gives to ", tensor_argument(schema, batched - tensors.begin()).name(),
+              ", which one tensor cannot hold; use the functional form");
+  const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
+  for (Tensor& t : tensors) t = level.unwrap(t, batch);
+  run();
+}
+
+void run_cpu_loop(TensorRefs tensors, c10::function_ref<CpuLoop> loop) {
+  const size_t count = tensors.size();
+  const Tensor& out = *tensors.begin();
+  if (are_dense_alike(tensors)) {
+    const int64_t size = out.element_size();
+    const bool nontemporal = cpu_context().exceeds_cache(count * out.nbytes());
+    c10::SmallVector<char*, 8> first{static_cast<char*>(out.mutable_data_ptr())};
+    for (size_t t = 1; t < count; ++t) {  // the loop writes only to the first tensor
+      first.push_back(const_cast<char*>(static_cast<const char*>(tensors.begin()[t].get().const_data_ptr())));
+    }
+    const c10::SmallVector<int64_t, 8> steps(count, size);
+    at::parallel_for(0, out.numel(), grain_size, [&](int64_t begin, int64_t end) {
+      auto data = first;
+      for (char*& d : data) d += begin * size;
+      loop(data.data(), steps.data(), end - begin, nontemporal);
+    });
+    return;
+  }
+  auto iterator = iterator_over(tensors);
+  // data[0] and steps[0] belong to out. The steps of the outer loop follow those of the inner loop.
+  const auto all = [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
+    for (int64_t j = 0; j < outer; ++j) {
+      loop(data, steps, inner, false);
+      for (size_t t = 0; t < count; ++t) data[t] += steps[count + t];
+    }
+  };
+  iterator.for_each(all, grain_size);
+}
+
+int set_strides(TensorRefs tensors, Divisor* sizes, std::span<int64_t* const> strides) {
+  const auto iterator = iterator_over(tensors);  // orders the dims by stride and merges them if possible
+  TORCH_CHECK(iterator.ndim() <= elementwise_max_dims, library_name(),
+              ": elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
+              " dims that cannot be merged, got ", iterator.ndim());
+  const int64_t size = tensors.begin()->get().element_size();
+  for (int d = 0; d < iterator.ndim(); ++d) {
+    sizes[d] = iterator.shape()[d];
+    for (size_t t = 0; t < tensors.size(); ++t) strides[t][d] = iterator.strides(static_cast<int>(t))[d] / size;
+  }
+  return iterator.ndim();
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

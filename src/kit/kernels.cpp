@@ -2,17 +2,21 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/library.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/memory.h"
-#include "kernel_headers.h"
-
-extern "C" const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE();
+#include "library.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
@@ -46,15 +50,42 @@ void parallel_for(int64_t count, int64_t grain_size, const void* task,
 }
 
 // Reads the first member only, because the table of another build may have another layout.
-bool is_this_build(const KernelTable& table) { return std::string_view(table.headers) == CPPCUDA_KERNEL_HEADERS; }
+bool is_this_build(const KernelTable& table) { return std::string_view(table.headers) == library.headers; }
+
+// The file of the operators: the process may have loaded another copy than the requested one. Python packages call this
+// on import, so it also detects a library of kernels from another build.
+std::string library_path() {
+  check_kernels();
+  Dl_info info;
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&library_path), &info), library_name(), ": dladdr failed");
+  return info.dli_fname;
+}
 
 }  // namespace
 
-const char* library_name() { return CPPCUDA_LIBRARY; }
-const char* cuda_option() { return CPPCUDA_CUDA_OPTION; }
+// Another minor version of torch has other classes: a call might find all its symbols and nevertheless destroy memory.
+// An error here ends the process, because a library that is being loaded cannot throw, so a Python package selects the
+// library by torch's version before it loads one.
+void check_torch(const char* version, int major, int minor) {
+  const uint64_t loaded = aoti_torch_abi_version();
+  const int loaded_major = static_cast<int>(loaded >> 56), loaded_minor = static_cast<int>(loaded >> 48 & 0xff);
+  if (loaded_major == major && loaded_minor == minor) return;
+  throw std::runtime_error(c10::str(library_name(), ": this library was built with torch ", version,
+                                    " and cannot be loaded with torch ", loaded_major, ".", loaded_minor));
+}
+
+bool define_namespace(const char* name, const char* torch_version) {
+  static torch::Library m(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
+  m.def("_library_path() -> str", &library_path);
+  m.def("_torch_version() -> str", [text = std::string(torch_version)] { return text; });
+  return true;
+}
+
+const char* library_name() { return library.name; }
+const char* cuda_option() { return library.cuda_option; }
 
 void check_kernels() {
-  const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
+  const KernelTable* const table = library.kernels();
   TORCH_CHECK(is_this_build(*table), library_name(), ": ", file_of(reinterpret_cast<const void*>(&check_kernels)),
               " and the library of its kernels, ", file_of(table),
               ", come from different builds. Install both from one build, and load no other copy of ",
@@ -63,9 +94,17 @@ void check_kernels() {
 
 AnyKernel look_up(const char* name) {
   check_kernels();
-  const AnyKernel kernel = CPPCUDA_KERNEL_TABLE()->find(name);
+  const AnyKernel kernel = library.kernels()->find(name);
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "no kernel ", name);
   return kernel;
+}
+
+void on_current_stream(c10::Device device, c10::function_ref<void(CudaStream&)> launch) {
+  const c10::DeviceGuard guard(device);
+  const auto current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  CudaStream stream{.device = device.index(), .handle = current.native_handle(), .error = {}};
+  launch(stream);
+  TORCH_CHECK(stream.error.empty(), "CUDA error: ", stream.error);
 }
 
 const CpuContext& cpu_context() {
@@ -74,6 +113,6 @@ const CpuContext& cpu_context() {
   return context;
 }
 
-bool has_cuda_kernels() { return !is_this_build(*CPPCUDA_KERNEL_TABLE()) || CPPCUDA_KERNEL_TABLE()->has_cuda; }
+bool has_cuda_kernels() { return !is_this_build(*library.kernels()) || library.kernels()->has_cuda; }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

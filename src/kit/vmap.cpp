@@ -32,4 +32,76 @@ Tensor VmapLevel::unwrap(const Tensor& t, const c10::SymInt& batch_size) const {
 
 Tensor VmapLevel::wrap(const Tensor& t) const { return at::functorch::makeBatched(t, 0, level_); }
 
+namespace {
+
+const Declared& argument(const Declaration& d, size_t tensor) { return d.arguments[d.tensor_argument(tensor)]; }
+
+bool has_rows(const Declaration& d, const Declared& tensor) { return row_dim(d, tensor) >= 0; }
+
+bool only_rows_have_batch(const VmapLevel& level, const Declaration& d, std::span<const Tensor> tensors,
+                          const BatchedCall& call) {
+  bool any = false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool batched = level.is_batched(tensors[i]);
+    if (batched && !has_rows(d, argument(d, i))) return false;
+    any |= batched;
+  }
+  for (size_t o = 0; o < d.outputs.size(); ++o) {
+    if (call.is_requested(o) && !has_rows(d, d.outputs[o])) return false;
+  }
+  return any;
+}
+
+int64_t leading_dims(const BatchingRule& rule, std::span<const Tensor> tensors) {
+  int64_t leading = -1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    const int own = rule.own_ranks[i];
+    const int64_t before = tensors[i].dim() - own;
+    TORCH_INTERNAL_ASSERT(leading == -1 || leading == before, rule.name, ": argument ", i, " has ", before,
+                          " dims before its own ", own, ", others have ", leading);
+    leading = before;
+  }
+  return leading;
+}
+
+}  // namespace
+
+void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<Tensor> outputs,
+                 const BatchedCall& call) {
+  const auto level = VmapLevel::current();
+  const Declaration* const sharing =
+      rule.sharing && only_rows_have_batch(level, *rule.sharing, tensors, call) ? rule.sharing : nullptr;
+  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+  if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
+    return call.run();
+  }
+  call.check();
+
+  const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
+  const int64_t leading = leading_dims(rule, tensors);
+  const bool fold = sharing || leading == rule.leading;
+  // The dim that the batch is folded into; -1 if a tensor has none, and is left as it is.
+  const auto fold_dim = [&](const Declared& tensor) {
+    return has_rows(*sharing, tensor) ? leading + row_dim(*sharing, tensor) : -1;
+  };
+  c10::SymInt inner = 1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t dim = sharing ? fold_dim(argument(*sharing, i)) : 0;
+    if (!tensors[i].defined() || dim < 0) continue;
+    Tensor unwrapped = level.unwrap(tensors[i], batch);
+    if (dim > 0) unwrapped = unwrapped.movedim(0, dim);
+    if (fold) inner = unwrapped.sym_size(dim + 1);
+    tensors[i] = fold ? unwrapped.flatten(dim, dim + 1) : unwrapped;
+  }
+  call.run();
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!call.is_requested(o)) continue;
+    const int64_t dim = sharing ? fold_dim(sharing->outputs[o]) : 0;
+    Tensor t = fold ? outputs[o].unflatten_symint(dim, {batch, inner}) : outputs[o];
+    if (dim > 0) t = t.movedim(dim, 0);
+    outputs[o] = level.wrap(t);
+  }
+}
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -2,6 +2,7 @@
 // namespace, formulas and shape functions have the same names as those of cppcuda::trilinear and are not in an
 // anonymous namespace, to test that neither library runs code of the other.
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 

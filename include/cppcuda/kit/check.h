@@ -53,11 +53,12 @@ class Checker {
   // A bool[N] argument; kernels receive it as a list of any length.
   template <size_t N>
   std::array<bool, N> mask(std::string_view argument, const c10::List<bool>& list) const {
-    check_length(argument, list.size(), N);
+    length(argument, list.size(), N);
     std::array<bool, N> result;
     std::copy(list.begin(), list.end(), result.begin());
     return result;
   }
+  void length(std::string_view argument, size_t actual, size_t expected) const;
 
   // An optional argument that this call needs.
   const Tensor& required(std::string_view argument, const OptionalTensor& t, const char* when) const;
@@ -77,7 +78,6 @@ class Checker {
   c10::SymInt value(Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
   void strided(std::string_view argument, const Tensor& t) const;
-  void check_length(std::string_view argument, size_t actual, size_t expected) const;
 
   const char* op_;
   c10::SmallVector<Dim, 6> dims_;

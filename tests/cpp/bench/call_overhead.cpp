@@ -76,7 +76,7 @@ void add_in_all_modes(const std::string& name, F f) {
   add<c10::InferenceMode>(name + "/inference", f);
 }
 
-// Chooses and calls the loop as elementwise/cpu.h does.
+// Chooses and calls the loop as elementwise/loop.h does.
 template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};

@@ -41,6 +41,10 @@ void define_functional(torch::Library& library, const std::string& schema) {
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
 void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors);
 
+// The body of the batching rule of a call in place or with out=, as in run_batched (vmap.h).
+void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> tensors, const Tensor& written,
+                         c10::function_ref<void()> check, c10::function_ref<void()> run);
+
 // The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
 // not differentiable, so a call that would lose a gradient is an error. Checks is their OutVariantKernel.
 template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
@@ -64,20 +68,13 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
   }
 
   static void vmap(Args... args) {
-    const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
-    const auto level = VmapLevel::current();
-    const auto all = tensor_arguments(args...);
-    if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
-      return TheOp::call(args...);
-    }
-    Checks::check(args...);
-    const auto& schema = TheOp::schema();
-    const auto batched = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return level.is_batched(t); });
-    TORCH_CHECK(level.is_batched(Checks::written(args...)), op_name(schema), ": ", written_argument(schema).name(),
-                " must have the batch that vmap gives to ", tensor_argument(schema, batched - all.begin()).name(),
-                ", which one tensor cannot hold; use the functional form");
-    const c10::SymInt batch = level.batch_size(all);
-    TheOp::call(for_tensor([&](const Tensor& t) { return level.unwrap(t, batch); }, args)...);
+    auto tensors = tensor_arguments(args...);
+    const auto run = [&] {
+      const Tensor* next = tensors.data();
+      const std::tuple<std::remove_cvref_t<Args>...> all{replaced(args, next)...};
+      std::apply([](const auto&... a) { TheOp::call(a...); }, all);
+    };
+    run_batched_variant(TheOp::schema(), tensors, Checks::written(args...), [&] { Checks::check(args...); }, run);
   }
 
   // For a view with the negative bit, whose memory has the negated values.
