@@ -9,7 +9,8 @@
 #   *.cpp  ops/*/*.cpp  elementwise/*.cpp     the part that uses torch: declarations, derivatives, dispatch; the files of
 #                                             ops/<name> are compiled as one file, so no name may be defined in two of them
 #   ops/*/cpu/*kernel.cpp  */cpu/kernel.cpp   CPU kernels, compiled once per instruction set of CPPCUDA_ISAS;
-#   elementwise/cpu_kernel.cpp                the same for elementwise operators
+#   elementwise/cpu_kernel.cpp                the same for elementwise operators; this file and elementwise/register.cpp
+#                                             are compiled for each operator of elementwise/family.h
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #
@@ -195,7 +196,66 @@ function(_cppcuda_add_kit)
   # functorch's headers include nlohmann/json.hpp, which torch does not ship, for a function not called here.
   target_include_directories(cppcuda_kit PUBLIC "${CPPCUDA_KIT_INCLUDE}" PRIVATE "${CPPCUDA_KIT_ROOT}/src/kit/third_party_stubs")
   target_link_libraries(cppcuda_kit PUBLIC cppcuda::torch_cpu)
-  set_target_properties(cppcuda_kit PROPERTIES UNITY_BUILD ON)
+  set_target_properties(cppcuda_kit PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+endfunction()
+
+# Splits a family of elementwise operators, so that an edit of a formula compiles no other operator again: in place of
+# elementwise/<file>, the list gets a file for each operator, which is compiled with a family.h that has this operator only.
+# elementwise/<header>.cpp, if it is in the list, is compiled with it. A family whose members are not all in headers that
+# family.h includes stays whole.
+function(_cppcuda_split_family file sources generated list)
+  cmake_path(SET folder NORMALIZE "${sources}/elementwise")
+  if(NOT "${folder}/${file}" IN_LIST ${list} OR NOT EXISTS "${folder}/family.h")
+    return()
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${folder}/family.h")
+  file(READ "${folder}/${file}" text)
+  if(NOT text MATCHES "#include \"elementwise/family.h\"")
+    return() # a path that finds no other family.h
+  endif()
+  file(READ "${folder}/family.h" family)
+  string(REGEX MATCH "Family<([^<>]*)>" whole "${family}")
+  string(REGEX MATCHALL "[A-Za-z0-9_]+" members "${CMAKE_MATCH_1}")
+  string(REGEX MATCHALL "#include \"[^\"]+\"" includes "${family}")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "#include \"(.*)\"" "${folder}/../\\1" header "${include}")
+    cmake_path(NORMAL_PATH header)
+    if(EXISTS "${header}")
+      file(READ "${header}" text)
+      foreach(member IN LISTS members)
+        if(text MATCHES "struct ${member}[ \n]*{")
+          set(include_${member} "${include}")
+          cmake_path(REPLACE_EXTENSION header LAST_ONLY cpp OUTPUT_VARIABLE source_${member})
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+  list(LENGTH members count)
+  set(files "")
+  foreach(member IN LISTS members)
+    if(count EQUAL 1 OR NOT include_${member})
+      return()
+    endif()
+    set(own_family "${family}")
+    foreach(other IN LISTS members)
+      if(NOT include_${other} STREQUAL include_${member})
+        string(REPLACE "${include_${other}}" "" own_family "${own_family}")
+      endif()
+    endforeach()
+    string(REPLACE "${whole}" "Family<${member}>" own_family "${own_family}")
+    set(own "${generated}/elementwise/${member}")
+    file(CONFIGURE OUTPUT "${own}/elementwise/family.h" CONTENT "${own_family}" @ONLY)
+    set(text "#include \"${folder}/${file}\"\n")
+    if("${source_${member}}" IN_LIST ${list})
+      list(REMOVE_ITEM ${list} "${source_${member}}")
+      string(APPEND text "#include \"${source_${member}}\"\n")
+    endif()
+    file(CONFIGURE OUTPUT "${own}/${file}" CONTENT "${text}" @ONLY)
+    set_source_files_properties("${own}/${file}" PROPERTIES COMPILE_OPTIONS "-iquote${own}")
+    list(APPEND files "${own}/${file}")
+  endforeach()
+  list(REMOVE_ITEM ${list} "${folder}/${file}")
+  set(${list} ${${list}} ${files} PARENT_SCOPE)
 endfunction()
 
 # Adds <name>_kernels. It uses variables of cppcuda_add_operators, and sets has_cuda, cuda_files and cpu_objects there.
@@ -216,6 +276,7 @@ macro(_cppcuda_add_kernels)
     _cppcuda_add_kernel_objects(${name}_cpu_launches ${cpu_files})
     list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
   endif()
+  _cppcuda_split_family(cpu_kernel.cpp "${sources}" "${generated}" cpu_kernels)
   if(cpu_kernels)
     foreach(isa IN LISTS CPPCUDA_COMPILED_ISAS)
       _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
@@ -294,6 +355,7 @@ function(cppcuda_add_operators name)
   add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
   file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
   list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
+  _cppcuda_split_family(register.cpp "${sources}" "${generated}" op_files)
   _cppcuda_add_objects(${name}_ops ${op_files})
   # A folder is compiled as one file, which takes half as long, because most of the time goes into torch's headers.
   set_target_properties(${name}_ops PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
@@ -385,10 +447,10 @@ function(_cppcuda_add_isa_objects target isa)
     # CPPCUDA_FLATTEN does not inline calls within lambdas. gcc unrolls loops of up to 16 steps before it makes vectors
     # of them, which then often fails.
     target_compile_options(${target} PRIVATE -finline-limit=20000 --param=max-completely-peel-times=14)
-    # gcc limits how much inlining may enlarge a file, and this file has all elementwise operators.
+    # gcc limits how much inlining may enlarge a file, and this file may have all elementwise operators.
     set(families ${ARGN})
-    list(FILTER families INCLUDE REGEX "/elementwise/cpu_kernel\\.cpp$")
-    set_source_files_properties(${families} PROPERTIES COMPILE_OPTIONS --param=inline-unit-growth=1000)
+    list(FILTER families INCLUDE REGEX "/elementwise/(.*/)?cpu_kernel\\.cpp$")
+    set_property(SOURCE ${families} APPEND PROPERTY COMPILE_OPTIONS --param=inline-unit-growth=1000)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # these files are the largest
 endfunction()

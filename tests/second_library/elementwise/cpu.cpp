@@ -1,5 +1,5 @@
 #include "cppcuda/kit/elementwise/cpu_table.h"
-#include "family.h"
+#include "elementwise/family.h"
 
 namespace second {
 

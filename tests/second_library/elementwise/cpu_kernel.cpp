@@ -1,5 +1,5 @@
 #include "cppcuda/kit/elementwise/cpu_loop.h"
-#include "family.h"
+#include "elementwise/family.h"
 
 namespace cppcuda {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "gated.h"
-#include "swish.h"
-#include "tanhshrink.h"
+#include "elementwise/gated.h"
+#include "elementwise/swish.h"
+#include "elementwise/tanhshrink.h"
 
 namespace second {
 

@@ -1,6 +1,6 @@
 // Schemas, kernels and derivatives of the elementwise operators.
 
-#include "family.h"
+#include "elementwise/family.h"
 
 #include "cppcuda/kit/elementwise/autograd.h"
 #include "cppcuda/kit/elementwise/define.h"
