@@ -2,6 +2,8 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <algorithm>
+
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/dtype.h"
 
@@ -15,6 +17,48 @@ std::string built_without_cuda() {
 }
 
 }  // namespace
+
+void define_text(torch::Library& library, std::string_view prefix, std::string_view name, std::string text) {
+  std::string overload(name);
+  std::replace(overload.begin(), overload.end(), '.', '_');
+  const std::string schema = std::string(prefix) + "." + overload + "() -> str";
+  library.def(schema.c_str(), [text = std::move(text)] { return text; });
+}
+
+std::string describe(std::string_view text, const Declaration& declaration) {
+  std::string result(text), independent;
+  const auto line = [&](std::initializer_list<std::string_view> words) {
+    result += "\n";
+    for (const auto word : words) result += word;
+  };
+  for (const Declared& a : declaration.arguments) {
+    if (a.may_be_wider) line({"wider ", a.name});
+  }
+  for (const auto& r : declaration.requirements) {
+    line({"reads ", declaration.outputs[r.output].name, " ", declaration.arguments[r.argument].name});
+  }
+  // The letter of the rows comes first.
+  if (declaration.rows != 0) independent += declaration.rows;
+  for (char letter = 'A'; letter <= 'Z'; ++letter) {
+    const bool is_independent = (declaration.independent >> (letter - 'A') & 1) != 0;
+    if (is_independent && letter != declaration.rows) independent += letter;
+  }
+  if (!independent.empty()) line({"independent ", independent});
+  switch (cast_policy(declaration)) {
+    case CastPolicy::promote:
+      line({"autocast promote"});
+      break;
+    case CastPolicy::lower_precision_fp:
+      line({"autocast lower_precision_fp"});
+      break;
+    case CastPolicy::fp32:
+      line({"autocast fp32"});
+      break;
+    case CastPolicy::none:
+      break;
+  }
+  return result;
+}
 
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, unsigned indices) {
   const auto& arguments = op.schema().arguments();

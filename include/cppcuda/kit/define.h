@@ -6,8 +6,8 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "cppcuda/kit/autocast.h"
 #include "cppcuda/kit/op.h"
@@ -77,16 +77,20 @@ void define_schema(torch::Library& library, const char* schema, const std::vecto
   library.def(schema, tags);
 }
 
+// Defines the operator <prefix>.<name of an operator>, which returns a text about that operator.
+void define_text(torch::Library& library, std::string_view prefix, std::string_view name, std::string text);
+
 // Defines the operator _sharding_rule.<name of TheOp>, which returns that name and the rule: cppcuda.distributed reads
 // it.
 template <class TheOp>
 void define_sharding(torch::Library& library, const std::string& rule) {
-  constexpr std::string_view base_name = TheOp::base_name();
-  const std::string name(base_name);
-  std::string schema = "_sharding_rule." + name + "() -> str";
-  std::replace(schema.begin() + sizeof("_sharding_rule"), schema.end(), '.', '_');  // of an overload's name
-  library.def(schema.c_str(), [text = name + " " + rule] { return text; });
+  const std::string name(TheOp::base_name());
+  define_text(library, "_sharding_rule", name, name + " " + rule);
 }
+
+// The text of a declaration, and a line for each policy: "wider points", "reads points feats" (the gradient of points
+// reads feats), "independent NF", "autocast promote". cppcuda.testing derives samples and errors from it.
+std::string describe(std::string_view text, const Declaration& declaration);
 
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
 // tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
@@ -107,6 +111,7 @@ void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
   define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
   if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
+  define_text(library, "_declaration", TheOp::base_name(), describe(TheOp::text, TheOp::declaration));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -589,6 +589,7 @@ struct Declare {
   static constexpr auto sharding_text = sharding_rule<sizeof(Text.value) + 32>(declaration);
 
  public:
+  static constexpr std::string_view text = Text.view();
   static constexpr const char* name = name_text.value.data();            // with its namespace
   static constexpr const char* torch_schema = schema_text.value.data();  // without patterns
   static constexpr const char* sharding_rule = sharding_text.value.data();

@@ -1,0 +1,301 @@
+"""The declaration of an operator of the kit: the sizes of its tensors, and what its checks say about a call.
+
+The kit makes its checks and their messages from the same text at compile time. Here they are written a second time, so
+that the tests do not compare the kit with itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Letters = dict[str, int]  # the sizes that letters stand for
+Term = tuple[int, str]  # a product: a number, and letters
+
+SIXTEEN_BIT = (torch.float16, torch.bfloat16)
+
+
+class RefusedError(Exception):
+    """The checks refuse a call, with this message."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The sizes of a tensor, such as "[B?, N, 3S]"."""
+
+    text: str
+    dims: tuple[tuple[Term, ...], ...]
+    optional: str = ""  # the letter of a first dim that may be missing
+
+    @staticmethod
+    def parse(text: str) -> Pattern:
+        dims = [dim.strip() for dim in text[1:-1].split(",") if dim.strip()]
+        optional = dims[0][:-1] if dims and dims[0].endswith("?") else ""
+        return Pattern(text, tuple(tuple(map(_term, dim.strip("?").split("+"))) for dim in dims), optional)
+
+    def dims_of(self, batched: bool) -> tuple[tuple[Term, ...], ...]:
+        return self.dims[1:] if self.optional and not batched else self.dims
+
+    def spell(self, batched: bool) -> str:
+        head = f"[{self.optional}?, "
+        return self.text.replace(head, f"[{self.optional}, " if batched else "[") if self.optional else self.text
+
+    def sizes(self, letters: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(_value(dim, letters) for dim in self.dims_of(self.optional in letters))
+
+
+def _term(text: str) -> Term:
+    found = re.fullmatch(r"(\d*)([A-Z]*)", text.strip())
+    assert found, text
+    return int(found[1] or 1), found[2]
+
+
+def _value(dim: Iterable[Term], letters: Mapping[str, int]) -> int:
+    total = 0
+    for factor, names in dim:
+        for letter in names:
+            factor *= letters.get(letter, 0)
+        total += factor
+    return total
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An argument or an output. The name of an output that is a gradient is that of the input."""
+
+    type: str
+    name: str
+    pattern: Pattern | None = None
+    like: str = ""
+    is_index: bool = False
+    is_gradient: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.type in ("Tensor", "Tensor?")
+
+
+_ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+))?( int32 or int64)?")
+_OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+))?( int64)?")
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas outside of brackets."""
+    yield from filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text)))
+
+
+def _argument(text: str) -> Declared:
+    found = _ARGUMENT.fullmatch(text.split("=")[0].strip())
+    assert found, text
+    kind, name, pattern, like, index = found.groups("")
+    return Declared(kind, name, Pattern.parse(pattern) if pattern else None, like, bool(index))
+
+
+def _output(text: str) -> Declared:
+    found = _OUTPUT.fullmatch(text)
+    assert found, text
+    gradient, name, pattern, like, index = found.groups("")
+    return Declared("Tensor", name, Pattern.parse(pattern) if pattern else None, like, bool(index), bool(gradient))
+
+
+def shape_of(argument: Any) -> tuple[int, ...]:
+    """The sizes of a tensor, of the `T` of one, of a list of sizes, or of the dim that an integer gives."""
+    if hasattr(argument, "shape"):
+        return tuple(argument.shape)
+    return (argument,) if isinstance(argument, int) else tuple(argument)
+
+
+def spell_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    name: str  # without the namespace
+    arguments: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    wider: frozenset[str] = frozenset()  # arguments that may be float32 beside 16 bits
+    reads: tuple[tuple[str, str], ...] = ()  # (output, optional argument that its gradient reads)
+    independent: str = ""  # letters of dims whose parts are computed independently; that of the rows first
+    autocast: str = "none"
+
+    @staticmethod
+    def parse(text: str) -> Declaration:
+        schema, *policies = text.split("\n")
+        found = re.fullmatch(r"\w+::([\w.]+)\((.*)\) -> (.*)", schema)
+        assert found, schema
+        name, arguments, outputs = found.groups()
+        arguments = arguments.replace("*, ", "")
+        if outputs.startswith("("):
+            outputs = outputs[1:-1]
+        words = [line.split() for line in policies]
+        values = {word: rest[0] for word, *rest in words if word in ("independent", "autocast")}
+        return Declaration(
+            name,
+            tuple(map(_argument, _split(arguments))),
+            tuple(map(_output, _split(outputs))),
+            wider=frozenset(line[1] for line in words if line[0] == "wider"),
+            reads=tuple((line[1], line[2]) for line in words if line[0] == "reads"),
+            **values,
+        )
+
+    @staticmethod
+    def of(name: str) -> Declaration | None:
+        """The declaration of an operator, "my_ops::swish"; None if the kit did not make the operator from one."""
+        namespace, _, operator = name.partition("::")
+        texts = getattr(getattr(torch.ops, namespace), "_declaration", None)
+        overload = operator.replace(".", "_")
+        if texts is None or overload not in texts.overloads():
+            return None
+        return Declaration.parse(getattr(texts, overload)())
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [a.name for a in self.arguments]
+
+    @cached_property
+    def first(self) -> str:
+        """The argument that the dtypes and devices of the others are compared with."""
+        return next(a.name for a in self.arguments if a.type == "Tensor" and not a.is_index)
+
+    @cached_property
+    def optional_dim(self) -> str:
+        """The letter of a first dim that may be missing."""
+        return next((a.pattern.optional for a in self.arguments if a.pattern and a.pattern.optional), "")
+
+    def like(self, name: str) -> str:
+        """The argument whose dtype an argument has: the first one, or one that may be wider."""
+        while name != self.first and name not in self.wider:
+            name = self.arguments[self.names.index(name)].like or self.first
+        return name
+
+    def like_of_output(self, output: Declared) -> str:
+        return self.like(output.name if output.is_gradient and output.name in self.names else output.like or self.first)
+
+    def is_wide(self, argument: int) -> bool:
+        """Whether an argument may be float32 while the first one has 16 bits."""
+        return self.arguments[argument].is_tensor and self.like(self.names[argument]) != self.first
+
+    def autocast_dtypes(self, args: Sequence[Any], cast: torch.dtype) -> tuple[torch.dtype, ...]:
+        """The dtypes of the outputs of a call under autocast, none of whose tensors is float64."""
+        floating = [(n, t.dtype) for n, t in zip(self.names, args, strict=True) if isinstance(t, Tensor)]
+        own = [t for n, t in floating if self.like(n) == self.first and t.is_floating_point]
+        promoted = own[0]
+        for t in own:
+            promoted = torch.promote_types(promoted, t)
+        dtype = {"promote": promoted, "lower_precision_fp": cast, "fp32": torch.float32}.get(self.autocast)
+        found = dict(floating)
+        likes = [self.like_of_output(o) for o in self.outputs]
+        if dtype is None:
+            return tuple(found[like] for like in likes)
+        return tuple(dtype if like == self.first else torch.float32 for like in likes)
+
+    # ------------------------------------------------------------ the checks
+
+    @cached_property
+    def by_need(self) -> list[int]:
+        """The tensors, required ones before optional ones."""
+        return [i for kind in ("Tensor", "Tensor?") for i, a in enumerate(self.arguments) if a.type == kind]
+
+    @cached_property
+    def by_shape(self) -> list[int]:
+        """The arguments with a pattern, each after those that bind the letters that it needs."""
+        known: set[str] = set()
+        order: list[int] = []
+        for kind in ("int", "Tensor", "SymInt", "Tensor?"):
+            left = [i for i, a in enumerate(self.arguments) if a.pattern and a.type.split("[")[0] == kind]
+            while left:
+                solved = [i for i in left if _solves(self.arguments[i].pattern, known)]
+                assert solved, self.name
+                order += solved
+                left = [i for i in left if i not in solved]
+        return order
+
+    def letters(self, args: Sequence[Any]) -> Letters:
+        """The sizes of a call whose arguments are valid."""
+        letters: Letters = {}
+        batched = None
+        for i in self.by_shape:
+            if args[i] is not None:
+                batched = self._check_shape(i, shape_of(args[i]), letters, batched)
+        return letters
+
+    def refusal(self, args: Sequence[Any]) -> str:
+        """The error of a call; empty if the checks that follow from the declaration accept it."""
+        try:
+            self._check(args)
+        except RefusedError as error:
+            return f"{self.name}: {error}"
+        return ""
+
+    def _check(self, args: Sequence[Any]) -> None:
+        by_name = dict(zip(self.names, args, strict=True))
+        for a in self.arguments:
+            if a.type.startswith("bool[") and len(by_name[a.name]) != len(self.outputs):
+                raise RefusedError(f"{a.name} must have {len(self.outputs)} entries, got {len(by_name[a.name])}")
+        for i in self.by_need:
+            a, t = self.arguments[i], args[i]
+            if t is not None and a.name != self.first:
+                self._check_kind(a, t, by_name)
+        for output, argument in self.reads:
+            requested = by_name["output_mask"][[o.name for o in self.outputs].index(output)]
+            if requested and by_name[argument] is None:
+                raise RefusedError(f"{argument} must be a Tensor if the gradient of {output} is requested, got None")
+        self.letters(args)
+
+    def _check_kind(self, a: Declared, t: Tensor, by_name: dict[str, Any]) -> None:
+        """The dtype and the device."""
+        like = a.like or self.first
+        other = by_name[like]
+        if not a.is_index and other is not None and t.dtype != other.dtype:
+            may_be_wider = a.name in self.wider and other.dtype in SIXTEEN_BIT
+            if not (may_be_wider and t.dtype == torch.float32):
+                expected = f"{spell_dtype(other.dtype)}, the dtype of {like}{', or float32' * may_be_wider}"
+                raise RefusedError(f"{a.name} must be of dtype {expected}, got {spell_dtype(t.dtype)}")
+        first = by_name[self.first]
+        if t.device != first.device:
+            raise RefusedError(f"{a.name} must be on {first.device}, the device of {self.first}, got {t.device}")
+
+    def _check_shape(self, i: int, sizes: tuple[int, ...], letters: Letters, batched: bool | None) -> bool | None:
+        """Binds letters. Returns whether the optional dim is there."""
+        pattern = self.arguments[i].pattern
+        assert pattern
+        if batched is not None or not pattern.optional:
+            expected = pattern.spell(bool(batched))
+        else:
+            expected = f"{pattern.spell(False)} or {pattern.spell(True)}"
+        if pattern.optional and batched is None:
+            batched = len(sizes) == len(pattern.dims)
+        refused = f"{self.names[i]} must be {expected}{{}}, got {list(sizes)}"
+        dims = pattern.dims_of(bool(batched))
+        if len(sizes) != len(dims):
+            raise RefusedError(refused.format(""))
+        for dim, size in zip(dims, sizes, strict=True):
+            new = next((names for factor, names in dim if factor == 1 and len(names) == 1 and names not in letters), "")
+            known = dict.fromkeys(c for _, names in dim for c in names if c in letters)
+            with_letters = f" with {', '.join(f'{c} = {letters[c]}' for c in known)}" if known else ""
+            rest = size - _value(dim, letters)
+            if (rest < 0 and len(dim) > 1) if new else rest != 0:
+                raise RefusedError(refused.format(with_letters))
+            if new:
+                letters[new] = rest
+        return batched
+
+
+def _solves(pattern: Pattern | None, known: set[str]) -> bool:
+    """Whether a pattern has at most one new letter in each sum, alone; then these are known."""
+    assert pattern
+    found = set(known)
+    for dim in pattern.dims:
+        new = [(factor, names) for factor, names in dim if any(c not in found for c in names)]
+        if len(new) > 1 or any(factor != 1 or len(names) != 1 for factor, names in new):
+            return False
+        found.update(names for _, names in new)
+    known |= found
+    return True
