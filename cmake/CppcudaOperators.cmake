@@ -148,7 +148,8 @@ macro(_cppcuda_add_kernel_objects target)
   _cppcuda_add_objects(${target} ${ARGN})
   target_include_directories(${target} SYSTEM PRIVATE "${CPPCUDA_TORCH_DIR}/include")
   list(JOIN CPPCUDA_COMPILED_ISAS "," isas)
-  target_compile_definitions(${target} PRIVATE CPPCUDA_COMPILED_ISAS=${isas})
+  # nvcc would take each of the names for a definition.
+  target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:CPPCUDA_COMPILED_ISAS=${isas}>)
 endmacro()
 
 # Adds the table of kernels that the C function <name>_kernels_v1 returns. A test that links other kernels adds its own.
