@@ -18,6 +18,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="for pytest --pyargs cppcuda.testing: a module that registers operators and their samples",
     )
     group.addoption(
+        "--full",
+        action="store_true",
+        help="also test the transforms of internal operators, whose names begin with an underscore",
+    )
+    group.addoption(
         "--support-matrix",
         metavar="FILE",
         help="write which properties hold for which operators, as Markdown (FILE.md) or JSON",

@@ -8,7 +8,7 @@ import cppcuda
 import pytest
 import torch
 from samples.elementwise import quick_gelu_reference
-from samples.trilinear import trilinear_backward_reference, trilinear_reference
+from samples.trilinear import TRILINEAR, trilinear_reference
 from torch import Tensor
 
 GIB = 1 << 30
@@ -52,7 +52,7 @@ def test_trilinear_backward_for_feats() -> None:
     grad_feats, _ = torch.ops.cppcuda._trilinear_backward(grad, None, points, [True, False])
     assert grad_feats.numel() > 2**31
     at = some_columns(FEATURES)
-    expected, _ = trilinear_backward_reference(grad[:, at].double(), None, points.double(), [True, False])
+    expected, _ = TRILINEAR.backward.reference(grad[:, at].double(), None, points.double(), [True, False])
     torch.testing.assert_close(grad_feats[..., at].double(), expected, rtol=2**-8, atol=1e-5)
 
 

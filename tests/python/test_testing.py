@@ -8,13 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from cppcuda.testing import ROWS, check, plugin
+from cppcuda.testing import ROWS, Spec, T, check, plugin
 from cppcuda.testing.check import make_entry
 from cppcuda.testing.compare import assert_close
+from cppcuda.testing.declaration import Declaration
+from cppcuda.testing.derived import masks_and_missing, resized
 from cppcuda.testing.plugin import import_samples
+from cppcuda.testing.registry import PROPERTIES
 from torch import Tensor
 
 X = torch.linspace(-2, 2, 6, dtype=torch.float64).view(3, 2)
@@ -24,6 +28,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return 1 / (1 + torch.exp(-x))
 
 
+@pytest.mark.compiles
 def test_an_operator_of_torch_passes_whole() -> None:
     report = check("aten::sigmoid", sigmoid, samples=[(X,), (torch.rand(2, 3, 4) - 0.5,)])
     assert not report.failed, report
@@ -95,6 +100,61 @@ def test_what_follows_from_samples() -> None:
     assert large.sample("sample0_rows").tensors[0].shape == (2, 3)
     scalar = make_entry("aten::sigmoid", sigmoid, [(torch.tensor(1.0),)])
     assert scalar.sized is None
+
+
+DECLARATION = """my_ops::_f_backward(Tensor grad[B?, N, F], Tensor? x[B?, N, 3S], Tensor p[B?, N, 2] like grad, \
+Tensor i[N] int32 or int64, SymInt[1] size[S], bool[2] output_mask) -> (Tensor grad(x), Tensor grad(p)[B?, N, 2])
+wider p
+reads p x
+independent NF
+autocast promote"""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, ""),
+        ({"x": None, "output_mask": [True, False]}, ""),
+        ({"x": None}, "x must be a Tensor if the gradient of p is requested, got None"),
+        ({"output_mask": [True]}, "output_mask must have 2 entries, got 1"),
+        ({"grad": torch.ones(3)}, "grad must be [N, F] or [B, N, F], got [3]"),
+        ({"p": torch.ones(1, 5, 2)}, "p must be [N, 2], got [1, 5, 2]"),
+        ({"grad": torch.ones(2, 5, 4)}, "p must be [B, N, 2], got [5, 2]"),
+        ({"p": torch.ones(6, 2)}, "p must be [N, 2] with N = 5, got [6, 2]"),
+        ({"x": torch.ones(5, 5)}, "x must be [N, 3S] with S = 2, got [5, 5]"),
+        ({"size": [3]}, "x must be [N, 3S] with S = 3, got [5, 6]"),
+        ({"size": [2, 2]}, "size must be [S], got [2, 2]"),
+        ({"p": torch.ones(5, 2).half()}, "p must be of dtype float32, the dtype of grad, got float16"),
+        ({"x": torch.ones(5, 6, device="meta")}, "x must be on cpu, the device of grad, got meta"),
+    ],
+)
+def test_errors_that_a_declaration_implies(change: dict[str, Any], message: str) -> None:
+    declaration = Declaration.parse(DECLARATION)
+    index = torch.zeros(5, dtype=torch.int32)
+    args = (torch.ones(5, 4), torch.ones(5, 6), torch.ones(5, 2), index, [2], [True, True])
+    changed = [change.get(name, value) for name, value in zip(declaration.names, args, strict=True)]
+    assert declaration.refusal(changed) == (f"_f_backward: {message}" if message else "")
+
+
+def test_samples_that_follow_from_a_declaration() -> None:
+    declaration = Declaration.parse(DECLARATION)
+    args = (T((5, 4)), T((5, 6)), T((5, 2)), T((5,), value=torch.arange(5)), [2], [True, True])
+    letters = declaration.letters(args)
+    assert letters == {"N": 5, "F": 4, "S": 2}
+    grad, x, p, i, size, _ = resized(declaration, args, {**letters, "N": 0, "S": 3, "B": 7})
+    assert [t.shape for t in (grad, x, p, i)] == [(7, 0, 4), (7, 0, 9), (7, 0, 2), (0,)] and size == [3]
+    assert {name for name, _ in masks_and_missing(declaration, args)} == {
+        *("mask_11", "mask_10", "mask_01", "mask_00", "mask_10_alone", "mask_00_alone")
+    }
+    wide = [n for i, n in enumerate(declaration.names) if declaration.is_wide(i)]
+    assert wide == ["p"] and [declaration.like_of_output(o) for o in declaration.outputs] == ["grad", "p"]
+
+
+def test_an_error_names_the_sample() -> None:
+    prop = next(p for p in PROPERTIES if p.name == "gradcheck_of_reverse_mode")
+    entry = make_entry("aten::sigmoid", sigmoid, [(X,)], (), {"specs": (Spec("bad", (T((3, 2)), 1), "basic"),)})
+    with pytest.raises(AssertionError, match=r"^bad: RuntimeError: "):
+        prop.run(entry, next(prop.cases(entry)))
 
 
 def test_wrong_arguments() -> None:

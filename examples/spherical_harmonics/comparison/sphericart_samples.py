@@ -24,7 +24,6 @@ register(
         sized=lambda rows: (T((rows, 3)), 2),
         bad_inputs=(BadInput("coordinates", lambda: (torch.ones(4, 2), 1), None),),
         roundings=8,
-        autocast_policy=False,
         strides=None,
     )
 )

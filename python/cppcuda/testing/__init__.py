@@ -10,6 +10,7 @@ operators that a module registers. ``docs/testing.md`` says what each property m
 """
 
 from cppcuda.testing.check import Report, Result, check
+from cppcuda.testing.derived import derivative
 from cppcuda.testing.registry import ROWS
 from cppcuda.testing.samples import OPS, TOLERANCE, BadInput, OpEntry, Spec, T, register, with_layouts, zeros
 
@@ -24,6 +25,7 @@ __all__ = [
     "Spec",
     "T",
     "check",
+    "derivative",
     "register",
     "with_layouts",
     "zeros",

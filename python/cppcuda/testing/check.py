@@ -235,11 +235,18 @@ def make_entry(
         "modules": importable,
         **(expectations or {}),
     }
-    return OpEntry(name=name, reference=reference, **fields)
+    entry = OpEntry(name=name, reference=reference, **fields)
+    # What follows from a declaration, as far as operator and reference take it.
+    derived = entry.all_specs[len(entry.specs) :]
+    entry.__dict__["all_specs"] = (*entry.specs, *(s for s in derived if accepts(s.args)))
+    return entry
 
 
 def _as_argument(a: Any) -> Any:
-    return T(tuple(a.shape), value=a.detach().clone()) if isinstance(a, Tensor) else a
+    if not isinstance(a, Tensor):
+        return a
+    low, high = (float(f()) if is_variable(a) and a.numel() else 0.0 for f in (a.min, a.max))
+    return T(tuple(a.shape), low=low, high=high, value=a.detach().clone())
 
 
 def _basic_or_shape(spec: Spec) -> Spec:

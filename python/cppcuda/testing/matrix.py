@@ -48,7 +48,7 @@ class Matrix:
 
         def mark(column: str, row: str) -> str:
             of_column = {op: outcomes.get(row) for op, outcomes in self.operators.items() if public(op) == column}
-            # An internal operator may be left to the others (OpEntry.compiled).
+            # The suite leaves the transforms of an internal operator to the others.
             own = [o or Counter() for op, o in of_column.items() if o or "::_" not in op]
             if any(outcomes["failed"] for outcomes in own):
                 return "**fails**"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "capability(name): a row of the support matrix, for the operator that `entry` names"
     )
+    config.addinivalue_line("markers", "compiles: runs a compiler (-m 'not compiles' leaves these out)")
     for line in TORCH_DEPRECATIONS:
         config.addinivalue_line("filterwarnings", line)
     modules = config.getoption("operators")
@@ -69,12 +71,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
     params = []
     one_namespace = len({entry.namespace for entry in OPS}) == 1
-    for check in PROPERTIES:
-        for entry in OPS:
+    full = metafunc.config.getoption("full")
+    for check, entry in itertools.product(PROPERTIES, OPS):
+        if check.internal or full or not entry.is_internal:
             for case in check.cases(entry):
                 operator = entry.base_name if one_namespace else entry.name
                 name = "-".join(filter(None, (check.name, operator, case.name)))
                 marks = [pytest.mark.capability(row) for row in check.rows_of(case)]
+                marks += [pytest.mark.compiles] * check.compiles
                 params.append(pytest.param(check, entry, case, id=name, marks=marks))
     metafunc.parametrize(("check", "entry", "case"), params)
 

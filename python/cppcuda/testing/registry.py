@@ -67,9 +67,15 @@ class Case:
 Axis = Callable[[OpEntry], Iterable[Case]]
 
 
-def samples(*tags: str) -> Axis:
-    """One case for each sample with one of the tags: the parameter `name`, for ``entry.sample(name)``."""
-    return lambda entry: [Case(n, {"name": n}) for n in entry.names(*tags)]
+@dataclass(frozen=True)
+class samples:  # noqa: N801  (an axis, as the functions below)
+    """A loop in one case: the function is called for each sample with one of the tags, with the parameter `name`, for
+    ``entry.sample(name)``. An error names the sample."""
+
+    tags: tuple[str, ...]
+
+    def __init__(self, *tags: str) -> None:
+        object.__setattr__(self, "tags", tags)
 
 
 def dtypes(entry: OpEntry) -> Iterator[Case]:
@@ -107,15 +113,14 @@ class Requirement:
 
 DIFFERENTIABLE = Requirement(lambda e: e.differentiable, "the entry has differentiable=False")
 HAS_BACKWARD = Requirement(lambda e: e.backward is not None, "no backward operator is given")
-HAS_BAD_INPUTS = Requirement(lambda e: bool(e.bad_inputs), "no bad_inputs are given")
+HAS_BAD_INPUTS = Requirement(lambda e: bool(e.all_bad_inputs), "no bad_inputs are given")
 HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only oracle")
 HAS_FUNCTION = Requirement(lambda e: e.function is not None, "no public function is given")
 HAS_MODULE = Requirement(lambda e: e.module is not None, "no module is given")
-HAS_SIZES = Requirement(lambda e: e.sized is not None, "the number of rows of the samples cannot be changed")
-HAS_STRATEGY = Requirement(lambda e: e.arguments is not None, "no strategy for random arguments is given")
+HAS_SIZES = Requirement(lambda e: e.has_sizes, "the number of rows of the samples cannot be changed")
+HAS_STRATEGY = Requirement(lambda e: e.strategy is not None, "no strategy for random arguments is given")
 MADE_WITH_KIT = Requirement(lambda e: e.made_with_kit, "the operator was not made with the kit")
 PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")
-COMPILED = Requirement(lambda e: e.compiled, "the entry has compiled=False")
 
 
 # ---------------------------------------------------------------- properties
@@ -129,10 +134,12 @@ class Property:
     axes: tuple[Axis, ...]
     needs: tuple[Requirement, ...]
     compiles: bool
+    internal: bool
+    loop: tuple[str, ...] = ()  # the tags of the samples of each case
 
     def cases(self, entry: OpEntry) -> Iterator[Case]:
         """The calls that check this property; none if the entry lacks what they need."""
-        if self.missing(entry):
+        if self.missing(entry) or (self.loop and not entry.names(*self.loop)):
             return
         for cases in itertools.product(*(axis(entry) for axis in self.axes)):
             parameters = {k: v for case in cases for k, v in case.parameters.items()}
@@ -140,22 +147,40 @@ class Property:
 
     def missing(self, entry: OpEntry) -> str:
         """Why this property cannot be checked, or an empty string."""
-        needs = (*self.needs, COMPILED) if self.compiles else self.needs
-        return next((r.reason for r in needs if not r.holds(entry)), "")
+        return next((r.reason for r in self.needs if not r.holds(entry)), "")
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
 
     def run(self, entry: OpEntry, case: Case) -> None:
         """Raises an error if the operator does not have the property, ``NotCheckedError`` if it cannot be checked."""
+        if not self.loop:
+            self._call(entry, case.parameters)
+            return
+        skipped = []
+        names = entry.names(*self.loop)
+        for name in names:
+            try:
+                self._call(entry, {**case.parameters, "name": name})
+            except NotCheckedError as reason:
+                skipped.append(reason)
+            except Exception as error:
+                if name in str(error):
+                    raise
+                kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+                raise AssertionError(f"{name}: {kind}{error}") from error
+        if len(skipped) == len(names):
+            raise skipped[0]
+
+    def _call(self, entry: OpEntry, parameters: dict[str, Any]) -> None:
         torch.manual_seed(0)
         if not self.compiles:
-            self.function(entry, **case.parameters)
+            self.function(entry, **parameters)
             return
         # Functions compiled earlier count neither as hits nor as recompiles.
         torch._dynamo.reset()
         try:
-            self.function(entry, **case.parameters)
+            self.function(entry, **parameters)
         finally:
             torch._dynamo.reset()
 
@@ -164,14 +189,26 @@ PROPERTIES: list[Property] = []
 
 
 def checks(
-    *rows: str, over: Iterable[Axis] = (), needs: Iterable[Requirement] = (), compiles: bool = False
+    *rows: str,
+    over: Iterable[Axis | samples] = (),
+    needs: Iterable[Requirement] = (),
+    compiles: bool = False,
+    internal: bool | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a function to the properties. It checks these rows, once for each case of the product of the axes."""
+    """Adds a function to the properties. It checks these rows, once for each case of the product of the axes.
+
+    Compiles: it runs the compiler. Internal: the suite checks it for internal operators too; by default unless it
+    tests a transform, because those of the public operators call the internal ones.
+    """
     unknown = set(rows) - {*ROWS, "dtype"}
     assert rows and not unknown, unknown
+    loop = tuple(tag for axis in over if isinstance(axis, samples) for tag in axis.tags)
+    axes = tuple(axis for axis in over if not isinstance(axis, samples))
+    if internal is None:
+        internal = not {*TRANSFORMS, "autocast"} & set(rows)
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        PROPERTIES.append(Property(function.__name__, rows, function, tuple(over), tuple(needs), compiles))
+        PROPERTIES.append(Property(function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop))
         return function
 
     return add

@@ -10,10 +10,13 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from cppcuda.testing.declaration import Declaration
 
 FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
@@ -79,7 +82,8 @@ LAYOUTS: dict[str, Layout] = {
 class T:
     """A tensor argument before it is made, with random values or with those of `value`.
 
-    `wide`: it may be float32 while other arguments have 16 bits. A `value` that is not floating point keeps its dtype.
+    `wide`: it may be float32 while other arguments have 16 bits; without meaning if the operator has a declaration. A
+    `value` that is not floating point keeps its dtype.
     """
 
     shape: tuple[int, ...]
@@ -93,7 +97,7 @@ class T:
 class Spec:
     """A sample before it has a dtype and a device; `args` has a `T` in place of each tensor.
 
-    Tags: "basic" (few and small, for expensive tests), "shape", "stride", "large".
+    Tags: "basic" (few and small, for expensive tests), "shape", "mask" (a shape too), "stride", "large".
     """
 
     name: str
@@ -185,6 +189,10 @@ def computed(result: Any) -> tuple[Tensor, ...]:
     return tuple(t for t in outputs_of(result) if t.dim() != 1 or t.shape[0] != 0)
 
 
+def is_wide(argument: int, t: T) -> bool:
+    return t.wide
+
+
 def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:
     if t.value is not None:
         return t.value.detach().to(device=device, dtype=dtype if is_variable(t.value) else None, copy=True)
@@ -193,11 +201,13 @@ def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:
     return values.to(device=device, dtype=dtype)
 
 
-def make_sample(spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False) -> Sample:
+def make_sample(
+    spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False, is_wide: Callable[[int, T], bool] = is_wide
+) -> Sample:
     args, index = [], 0
-    for arg in spec.args:
+    for i, arg in enumerate(spec.args):
         if isinstance(arg, T):
-            tensor_dtype = torch.float32 if mixed and arg.wide else dtype
+            tensor_dtype = torch.float32 if mixed and is_wide(i, arg) else dtype
             tensor = make_tensor(arg, tensor_dtype, device, zlib.crc32(spec.name.encode()) + index)
             layout = spec.layouts[index] if spec.layouts else None
             args.append(layout(tensor) if layout and tensor.numel() else tensor)
@@ -249,7 +259,9 @@ def masked_rows(tensors: Sequence[Tensor], dims: RowDims, mask: Tensor) -> tuple
 class OpEntry:
     """An operator of any namespace of ``torch.ops``: its reference, its samples, and what is expected of it.
 
-    A property for which an entry has no expectation or no samples is listed as not checked.
+    A property for which an entry has no expectation or no samples is listed as not checked. For an operator that the
+    kit made from a declaration, more samples and calls with bad input follow from the first basic sample, and so do the
+    dtypes of outputs, `sized` and `arguments`; what an entry gives replaces or adds to these.
     """
 
     name: str  # with the namespace, "my_ops::swish", and the overload if it has a name, "my_ops::swish.scalar"
@@ -260,19 +272,19 @@ class OpEntry:
     # A strategy of hypothesis for arguments, also with a T for each tensor; for tests with random sizes
     arguments: Any = None
     bad_inputs: tuple[BadInput, ...] = ()
+    # Sizes of letters of the declaration, besides those that it calls independent, that may have any size
+    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
     output_like: tuple[str, ...] = ()
     differentiable: bool = True  # False: no gradient is expected, and none is checked
-    compiled: bool = True  # False: properties that compile are not checked, because another entry's calls reach the op
     # The kind of op for transforms, such as "elementwise", "row", "indexed row", "linear map", "matrix product";
     # backward ops need none
     mechanism: str = ""
-    backward: OpEntry | None = None
+    backward: Any = None  # the OpEntry of the operator that computes the gradients, or `derivative(...)` for it
     oracles: tuple[Callable[..., Any], ...] = ()  # further references for values; None: not applicable
     function: Callable[..., Any] | None = None  # in cppcuda.functional, with the op's arguments
     module: Callable[..., torch.nn.Module] | None = None  # in cppcuda.nn, made from the arguments that are not tensors
     writing_names: tuple[str, ...] = ()  # ops that write the same values to an existing tensor
-    autocast_policy: bool = True  # whether it has an autocast kernel; without one, dtypes stay as they are
     # The dtype of the output, or of each output, under autocast; given the dtypes of the tensors and autocast's dtype.
     # Without a rule, an output has the dtype that it has without autocast, or float32, or autocast's.
     autocast_dtype: Callable[[tuple[torch.dtype, ...], torch.dtype], torch.dtype | tuple[torch.dtype, ...]] | None = (
@@ -291,8 +303,6 @@ class OpEntry:
     deterministic_on_cuda: bool = True
     # Bytes that a call allocates and frees again, as a multiple of the bytes of its outputs
     temporaries: float = 0
-    # The argument that the dtypes and devices of the others are compared with; if empty, the first one
-    anchor: str = ""
     # The op that replaces this one in autograd graphs and has outputs that this one does not return
     differentiated_as: str = ""
     # For each tensor argument, the inputs that the graph keeps alive if the gradient of that argument is requested.
@@ -302,6 +312,10 @@ class OpEntry:
     modules: tuple[str, ...] = ()
     # The operator's files that are still copies of the kit's template; the suite prints them
     template_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.backward is not None and not isinstance(self.backward, OpEntry):
+            object.__setattr__(self, "backward", self.backward.of(self))
 
     @property
     def represents_mechanism(self) -> bool:
@@ -344,13 +358,56 @@ class OpEntry:
         rules = getattr(getattr(torch.ops, self.namespace), "_sharding_rule", None)
         return rules is not None and self.name.split("::")[1].replace(".", "_") in rules.overloads()
 
+    @cached_property
+    def declaration(self) -> Declaration | None:
+        """What the kit made the operator from; None for an elementwise operator, and for one of another library."""
+        return Declaration.of(self.name)
+
+    @cached_property
+    def all_specs(self) -> tuple[Spec, ...]:
+        """The given samples and those that follow from the declaration."""
+        given = {s.name for s in self.specs}
+        derived = self._derived.samples(self) if self._derives else ()
+        return (*self.specs, *(s for s in derived if s.name not in given))
+
+    @cached_property
+    def all_bad_inputs(self) -> tuple[BadInput, ...]:
+        derived = self._derived.wrong_calls(self) if self._derives else ()
+        return (*self.bad_inputs, *derived)
+
+    @property
+    def _derives(self) -> bool:
+        return self.declaration is not None and any(s.tag == "basic" for s in self.specs)
+
+    @property
+    def _derived(self) -> Any:
+        from cppcuda.testing import derived
+
+        return derived
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the number of rows can be changed."""
+        return self.sized is not None or (self._derives and bool(self.declaration and self.declaration.independent))
+
+    @cached_property
+    def strategy(self) -> Any:
+        """A strategy of hypothesis for arguments, or None."""
+        if self.arguments is not None or not self._derives or not self.has_sizes:
+            return self.arguments
+        return self._derived.strategy(self)
+
     @property
     def argument_names(self) -> list[str]:
         return [a.name for a in self.op._schema.arguments]
 
-    @property
+    def is_wide(self, argument: int, t: T) -> bool:
+        """Whether an argument may be float32 while others have 16 bits."""
+        return self.declaration.is_wide(argument) if self.declaration else t.wide
+
+    @cached_property
     def has_wide(self) -> bool:
-        return any(isinstance(a, T) and a.wide for s in self.specs for a in s.args)
+        return any(isinstance(a, T) and self.is_wide(i, a) for s in self.specs for i, a in enumerate(s.args))
 
     @property
     def dtypes(self) -> list[tuple[torch.dtype, bool]]:
@@ -359,14 +416,14 @@ class OpEntry:
         return [(dtype, m) for dtype in FLOAT_DTYPES for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
 
     def spec(self, name: str) -> Spec:
-        return next(s for s in self.specs if s.name == name)
+        return next(s for s in self.all_specs if s.name == name)
 
     def sample(self, name: str, dtype: torch.dtype = torch.float64, device: str = "cpu", mixed: bool = False) -> Sample:
-        return make_sample(self.spec(name), dtype, device, mixed)
+        return make_sample(self.spec(name), dtype, device, mixed, self.is_wide)
 
     def of_size(self, rows: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Sample:
-        assert self.sized
-        return make_sample(Spec(f"{rows} rows", self.sized(rows)), dtype, device)
+        args = self.sized(rows) if self.sized else self._derived.rows_args(self, rows)
+        return make_sample(Spec(f"{rows} rows", args), dtype, device)
 
     @property
     def row_dims(self) -> RowDims:
@@ -400,7 +457,7 @@ class OpEntry:
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
     def names(self, *tags: str) -> list[str]:
-        return [s.name for s in self.specs if s.tag in tags]
+        return [s.name for s in self.all_specs if s.tag in tags or (s.tag == "mask" and "shape" in tags)]
 
 
 OPS: list[OpEntry] = []  # including the backward ops

@@ -69,12 +69,10 @@ def _entry(
         sized=lambda n: (T((n, 16)),),
         arguments=_arguments(1),
         bad_inputs=(),
-        output_like=("input",),
         strides=lambda x: [torch.sigmoid(x).stride()],  # as torch's own elementwise ops
         function=getattr(cppcuda.functional, name),
         module=module,
         writing_names=(f"{name}_", f"{name}.out"),
-        autocast_policy=False,
         autocast_dtype=lambda dtypes, autocast: dtypes[0],
         saved_for={0: {0} if saved == "input" else set()},
         backward=OpEntry(
@@ -84,8 +82,6 @@ def _entry(
             sized=lambda n: (T((n, 16)), T((n, 16))),
             arguments=_arguments(2),
             bad_inputs=tuple(_bad_backward(f"_{name}_backward", saved)),
-            output_like=("grad",),
-            autocast_policy=False,
             strides=lambda grad, x: [torch.sigmoid(x).stride()],
             saved_for={0: {1}, 1: {0, 1}},
         ),

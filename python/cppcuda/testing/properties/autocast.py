@@ -49,9 +49,12 @@ def takes(entry: OpEntry, sample: Sample, cast: torch.dtype, device: str) -> boo
 def assert_autocast_dtypes(entry: OpEntry, sample: Sample, outputs: tuple[Tensor, ...], cast: torch.dtype) -> None:
     found = tuple(t.dtype for t in outputs)
     dtypes = tuple(t.dtype for t in sample.tensors)
-    if entry.autocast_dtype:
-        expected = entry.autocast_dtype(dtypes, cast)
-        expected = expected if isinstance(expected, tuple) else (expected,)
+    if entry.autocast_dtype or entry.declaration:
+        if entry.autocast_dtype:
+            expected = entry.autocast_dtype(dtypes, cast)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+        elif entry.declaration:
+            expected = entry.declaration.autocast_dtypes(sample.args, cast)
         assert found == expected, f"inputs {dtypes}, autocast to {cast}: outputs {found}, expected {expected}"
         return
     for i, t in enumerate(outputs):

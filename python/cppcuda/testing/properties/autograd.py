@@ -98,7 +98,7 @@ def gradgradcheck_of_reverse_mode(entry: OpEntry, name: str) -> None:
     checked_gradients(entry, name, gradgradcheck, check_batched_grad=True, check_undefined_grad=True)
 
 
-@checks("forward AD", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
+@checks("forward AD", over=(samples("basic"),), needs=(DIFFERENTIABLE,), internal=False)
 def gradgradcheck_of_forward_mode(entry: OpEntry, name: str) -> None:
     options = {"check_fwd_over_rev": True, "check_rev_over_rev": False}
     checked_gradients(entry, name, gradgradcheck, check_undefined_grad=False, **options)
@@ -139,7 +139,7 @@ def gradient_of_a_sum(entry: OpEntry, name: str) -> None:
         assert_close(actual, expected, name)
 
 
-@checks("double backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
+@checks("double backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,), internal=False)
 def third_order(entry: OpEntry, name: str) -> None:
     def third(f: Callable[..., Any]) -> list[Tensor]:
         sample = entry.sample(name).requires_grad()
@@ -168,6 +168,21 @@ def each_gradient_alone(entry: OpEntry, name: str) -> None:
         expected = [g for g, w in zip(together, wanted, strict=True) if w]
         for a, e in zip(torch.autograd.grad(out, some, allow_unused=True), expected, strict=True):
             assert not e.any() if a is None else torch.equal(a, e), f"other gradients if {wanted} are requested"
+
+
+@checks("double backward", over=(samples("mask"),), needs=(DIFFERENTIABLE,))
+def second_order_of_masks(entry: OpEntry, name: str) -> None:
+    """With outputs that are not requested and tensors that are missing."""
+    results = []
+    for f in (entry.op, entry.reference):
+        sample = entry.sample(name).requires_grad()
+        if not (outputs := sample.bind(f)(*sample.tensors)):
+            return
+        options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+        first = torch.autograd.grad(scalar(outputs), sample.tensors, create_graph=True, **options)
+        second = torch.autograd.grad(scalar(first), sample.tensors, **options)
+        results.append((*first, *second))
+    assert_close(results[0], results[1], name)
 
 
 @checks("double backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
@@ -206,7 +221,7 @@ def opcheck_of_fake_tensors(entry: OpEntry, name: str) -> None:
         opcheck(entry, sample, "test_faketensor")
 
 
-@checks("compile", over=(samples("basic"), each("sizes", ("static", "dynamic"))))
+@checks("compile", over=(samples("basic"), each("sizes", ("static", "dynamic"))), compiles=True, internal=True)
 def opcheck_of_aot_dispatch(entry: OpEntry, name: str, sizes: str) -> None:
     for sample in (entry.sample(name), entry.sample(name).requires_grad()):
         opcheck(entry, sample, f"test_aot_dispatch_{sizes}")

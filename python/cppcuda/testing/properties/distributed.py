@@ -266,7 +266,7 @@ def rows_are_not_sent(entry: OpEntry) -> None:
     on_cluster(check_rows, entry, entry.of_size(2 * WORLD_SIZE), entry.row_dims, entry.row_dims_of_outputs)
 
 
-@checks("DTensor", needs=(AVAILABLE, HAS_SIZES, PUBLIC))
+@checks("DTensor", needs=(AVAILABLE, HAS_SIZES, PUBLIC), compiles=True)
 def compiled_dtensors(entry: OpEntry) -> None:
     sample = entry.of_size(2 * WORLD_SIZE)
     expected = list(outputs_of(entry.reference(*sample.args)))

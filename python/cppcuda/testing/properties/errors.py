@@ -21,7 +21,6 @@ from cppcuda.testing.registry import (
     NotCheckedError,
     checks,
     devices,
-    each,
 )
 from cppcuda.testing.samples import BadInput, OpEntry, Sample, is_variable
 
@@ -78,7 +77,7 @@ def assert_refuses(bad: BadInput, call: Callable[[], Any], kind: str = "") -> No
 
 @checks("bad input", over=(devices,), needs=(HAS_BAD_INPUTS,))
 def message(entry: OpEntry, device: str) -> None:
-    for bad in entry.bad_inputs:
+    for bad in entry.all_bad_inputs:
         args = tuple(a.to(device) if isinstance(a, Tensor) else a for a in bad.args())
         assert_refuses(bad, partial(entry.op, *args))
         with_grad = [a.requires_grad_() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
@@ -88,14 +87,14 @@ def message(entry: OpEntry, device: str) -> None:
 @checks("bad input", needs=(HAS_BAD_INPUTS,))
 def message_on_meta(entry: OpEntry) -> None:
     """All devices share one validation, so export and compile reject what eager rejects."""
-    for bad in entry.bad_inputs:
+    for bad in entry.all_bad_inputs:
         args = [a.to("meta") if isinstance(a, Tensor) else a for a in bad.args()]
         assert_refuses(bad, partial(entry.op, *args), " on meta")
 
 
 @checks("bad input", needs=(HAS_BAD_INPUTS, HAS_BACKWARD))
 def message_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
-    for bad in entry.bad_inputs:
+    for bad in entry.all_bad_inputs:
         sample = Sample(bad.name, bad.args())
         if any(t.dim() == 0 for t in sample.tensors):
             continue
@@ -126,11 +125,11 @@ def assert_message(call: Callable[[], Any], expected: str) -> None:
     assert caught.first_line == expected, f"expected {expected!r}, got {caught.first_line!r}"
 
 
-@checks("bad input", over=(each("kind", CONVERSIONS),), needs=(MADE_WITH_KIT,))
-def one_tensor_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
-    convert, text = CONVERSIONS[kind]
-    for argument, args in replacements(entry, convert):
-        assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
+@checks("bad input", needs=(MADE_WITH_KIT,))
+def one_tensor_of_an_unsupported_kind(entry: OpEntry) -> None:
+    for convert, text in CONVERSIONS.values():
+        for argument, args in replacements(entry, convert):
+            assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
@@ -142,22 +141,27 @@ def indices_of_an_unsupported_kind(entry: OpEntry) -> None:
             assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
 
 
-@checks("bad input", over=(each("kind", CONVERSIONS),), needs=(MADE_WITH_KIT,))
-def all_tensors_of_an_unsupported_kind(entry: OpEntry, kind: str) -> None:
-    convert, text = CONVERSIONS[kind]
-    sample = entry.sample(entry.names("basic")[0], torch.float32).map(convert)
-    assert_message(lambda: entry.op(*sample.args), f"{entry.base_name}: {entry.argument_names[0]} {text}")
+@checks("bad input", needs=(MADE_WITH_KIT,))
+def all_tensors_of_an_unsupported_kind(entry: OpEntry) -> None:
+    sample = entry.sample(entry.names("basic")[0], torch.float32)
+    for convert, text in CONVERSIONS.values():
+        expected = f"{entry.base_name}: {entry.argument_names[0]} {text}"
+        assert_message(partial(entry.op, *sample.map(convert).args), expected)
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def devices_that_differ(entry: OpEntry) -> None:
-    first = entry.anchor or entry.argument_names[0]
+    first = entry.declaration.first if entry.declaration else entry.argument_names[0]
     on_meta = replacements(entry, lambda t: t.to("meta"), lambda a: isinstance(a, Tensor))
     if len(on_meta) == 1:
         raise NotCheckedError("one tensor has one device")
     for argument, args in on_meta:
         with raises(RuntimeError, what=f"{argument} on meta") as caught:
             entry.op(*args)
+        if entry.declaration:
+            expected = entry.declaration.refusal(args)
+            assert expected and caught.first_line == expected, f"expected {expected!r}, got {caught.first_line!r}"
+            continue
         wrong, right, came = (r"\w+", "meta", "cpu") if argument == first else (argument, "cpu", "meta")
         pattern = rf"{entry.base_name}: {wrong} must be on {right}, the device of {first}, got {came}$"
         assert re.match(pattern, caught.first_line), caught.first_line
@@ -208,7 +212,7 @@ def proxies_are_accepted(entry: OpEntry) -> None:
 
 @checks("bad input", needs=(HAS_BAD_INPUTS,))
 def nothing_is_written_on_error(entry: OpEntry) -> None:
-    for bad in entry.bad_inputs:
+    for bad in entry.all_bad_inputs:
         args = bad.args()
         before = [a.clone() if isinstance(a, Tensor) else a for a in args]
         with raises(ERRORS, what=bad.name):
@@ -221,7 +225,7 @@ def nothing_is_written_on_error(entry: OpEntry) -> None:
 def error_in_one_call_leaves_the_next_alone(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
     expected = sample.bind(entry.op)(*sample.tensors)
-    for bad in entry.bad_inputs:
+    for bad in entry.all_bad_inputs:
         with raises(ERRORS, what=bad.name):
             entry.op(*bad.args())
         again = sample.bind(entry.op)(*sample.tensors)

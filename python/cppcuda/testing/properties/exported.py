@@ -37,7 +37,7 @@ class Call(nn.Module):
     def __init__(self, entry: OpEntry, sample: Sample, op: Any = None) -> None:
         super().__init__()
         self.f = sample.bind_inputs(op or entry.op)
-        self.row_dims = entry.row_dims if entry.sized else ()
+        self.row_dims = entry.row_dims if entry.has_sizes else ()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.f(*tensors)
@@ -193,7 +193,7 @@ def unbacked_rows(entry: OpEntry) -> None:
 
 @checks("export", needs=(HAS_BAD_INPUTS,), compiles=True)
 def bad_sizes_are_refused_while_exporting(entry: OpEntry) -> None:
-    bad = next((b for b in entry.bad_inputs if "rows" in b.name), None)
+    bad = next((b for b in entry.all_bad_inputs if "rows" in b.name or " with " in b.message), None)
     if bad is None:
         raise NotCheckedError("no bad input is called rows")
     sample = Sample(bad.name, bad.args())

@@ -172,7 +172,7 @@ def in_dims_of(sample: Sample) -> list[tuple[int | None, ...]]:
     return [(0,) * len(dims), *alone, *all_but_one, *(c for c in some if any(d is not None for d in c))]
 
 
-@checks("vmap", over=(samples("basic"),))
+@checks("vmap", over=(samples("basic"),), internal=True)
 def vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for in_dims in in_dims_of(sample):
@@ -202,7 +202,7 @@ def nested_vmap(entry: OpEntry, name: str, nesting: str) -> None:
     assert_close(actual, expected, name)
 
 
-@checks("vmap", over=(samples("basic", "shape", "stride"),))
+@checks("vmap", over=(samples("basic", "shape", "stride"),), internal=True)
 def vmap_of_every_sample(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for size in (0, 3):
@@ -230,7 +230,7 @@ def vmap_in_every_dtype(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None
                 assert torch.equal(a, torch.stack(e)), f"{name}: other bits than without vmap"
 
 
-@checks("vmap", over=(samples("basic"),))
+@checks("vmap", over=(samples("basic"),), internal=True)
 def vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for in_dims in some_of(itertools.product((None, 0), repeat=len(sample.tensors)), 32):
@@ -271,7 +271,7 @@ def nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
         assert kernel_calls(entry.backward.qualified_name, call) == backward, label
 
 
-@checks("vmap", needs=(MADE_WITH_KIT, HAS_SIZES))
+@checks("vmap", needs=(MADE_WITH_KIT, HAS_SIZES), internal=True)
 def vmap_copies_nothing(entry: OpEntry) -> None:
     """An operand without a batch is expanded with stride 0, and a leading batch dim is used without a copy."""
     size, big = 64, entry.of_size(50)

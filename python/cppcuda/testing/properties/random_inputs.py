@@ -70,9 +70,9 @@ def sample_of(draw: Callable[[Any], Any], entry: OpEntry, device: str) -> tuple[
     mixed = dtype in SIXTEEN_BIT and draw(st.booleans())
     seed = draw(st.integers(0, 2**16))
     args = []
-    for i, arg in enumerate(draw(entry.arguments)):
+    for i, arg in enumerate(draw(entry.strategy)):
         if isinstance(arg, T):
-            tensor = make_tensor(arg, torch.float32 if mixed and arg.wide else dtype, device, seed + i)
+            tensor = make_tensor(arg, torch.float32 if mixed and entry.is_wide(i, arg) else dtype, device, seed + i)
             arg = layouts(draw, tensor.dim())(tensor)
         args.append(arg)
     return dtype, Sample(str([tuple(a.shape) if isinstance(a, Tensor) else a for a in args]), tuple(args))

@@ -52,9 +52,13 @@ def check_against_float64(entry: OpEntry, sample: Sample) -> None:
 
 def assert_dtypes(entry: OpEntry, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
     actual = [t.dtype for t in outputs]
+    arguments = dict(zip(entry.argument_names, sample.args, strict=False))
     if entry.output_like:
-        arguments = dict(zip(entry.argument_names, sample.args, strict=False))
         expected = [arguments[like].dtype for like in entry.output_like]
+    elif entry.declaration:
+        like = entry.declaration.like_of_output
+        outs = entry.declaration.outputs
+        expected = [torch.int64 if o.is_index else arguments[like(o)].dtype for o in outs]
     else:
         promoted = sample.tensors[0].dtype
         for t in sample.tensors:

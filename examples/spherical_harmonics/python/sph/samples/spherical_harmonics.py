@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from cppcuda.testing import BadInput, OpEntry, Spec, T, register, with_layouts, zeros
+from cppcuda.testing import BadInput, OpEntry, Spec, T, derivative, register
 from torch import Tensor
 
 import sph
@@ -48,10 +48,6 @@ def reference(xyz: Tensor, degree: int, normalize: bool = True) -> Tensor:
     return torch.stack(result, -1)
 
 
-def backward_reference(grad: Tensor, xyz: Tensor, degree: int, normalize: bool = True) -> Tensor:
-    return torch.func.vjp(lambda x: reference(x, degree, normalize), xyz)[1](grad)[0]
-
-
 @cache
 def matrices(degree: int) -> Tensor:
     """[3, (degree + 1)^2, degree^2]: what expresses the derivatives in harmonics, found by linear least squares."""
@@ -71,46 +67,26 @@ def partials_transposed_reference(grad: Tensor, degree: int) -> Tensor:
     return (matrices(degree).to(grad) * grad[..., None]).sum((-2, -3))
 
 
-def args(*shape: int, degree: int, normalize: bool = True) -> tuple[Any, ...]:
-    return T((*shape, 3)), degree, normalize  # T: a tensor with random values
+def specs(*shape: int) -> tuple[Spec, ...]:
+    """Of an operator of one tensor of N points, whose last dims depend on the degree."""
+
+    def make(name: str, degree: int, *batch: int, tag: str = "shape") -> Spec:
+        sizes = {1: degree**2, 2: (degree + 1) ** 2}
+        return Spec(name, (T((*batch, *(sizes.get(s, s) for s in shape))), degree), tag)
+
+    return make("basic", 2, 2, tag="basic"), make("degree_4", 4, 1), make("degree_7", 7, 5)
 
 
-def backward_args(*shape: int, degree: int, normalize: bool = True) -> tuple[Any, ...]:
-    return T((*shape, (degree + 1) ** 2)), T((*shape, 3)), degree, normalize
+def bad_degree(degree: int) -> BadInput:
+    message = f"spherical_harmonics: degree must be between 0 and 20, got {degree}"
+    return BadInput(f"degree_{degree}", lambda: (torch.ones(4, 3), degree), message)
 
 
-def partials_args(*shape: int, degree: int) -> tuple[Any, ...]:
-    return T((*shape, degree**2)), degree
+def args(*batch: int, degree: int, normalize: bool = True) -> tuple[Any, ...]:
+    return T((*batch, 3)), degree, normalize  # T: a tensor with random values
 
 
-def partials_transposed_args(*shape: int, degree: int) -> tuple[Any, ...]:
-    return T((*shape, 3, (degree + 1) ** 2)), degree
-
-
-def specs(make: Any, **more: Any) -> tuple[Spec, ...]:
-    return (
-        Spec("one_point", make(1, degree=4, **more)),
-        Spec("batch", make(2, 19, degree=3, **more)),
-        Spec("degree_7", make(5, degree=7, **more)),
-        Spec("many", make(1031, degree=2, **more)),
-        Spec("empty", make(0, degree=2, **more)),
-        *with_layouts(make(3, 4, degree=2, **more)),
-    )
-
-
-def linear_entry(name: str, reference: Any, make: Any, bad_shape: tuple[int, ...], message: str) -> OpEntry:
-    return OpEntry(
-        name=f"sph::{name}",
-        reference=reference,
-        specs=(Spec("basic", make(2, degree=2), "basic"), *specs(make)),
-        sized=lambda rows: make(rows, degree=2),
-        bad_inputs=(BadInput("degree", lambda: (torch.ones(bad_shape), 3), message),),
-        saved_for={0: set()},
-        roundings=8,
-        autocast_policy=False,
-    )
-
-
+# Other sizes, layouts, dtypes and wrong calls follow from the declarations in op.h.
 register(
     OpEntry(
         name="sph::spherical_harmonics",
@@ -122,69 +98,17 @@ register(
             Spec("basic_batch", args(2, 1, degree=1), "basic"),
             Spec("constant", args(4, degree=0)),
             Spec("solid", args(70, degree=5, normalize=False)),
-            *specs(args),
+            Spec("degree_4", args(1, degree=4)),
+            Spec("degree_7", args(5, degree=7)),
         ),
-        sized=lambda rows: args(rows, degree=2),
-        bad_inputs=(
-            BadInput(
-                "coordinates",
-                lambda: (torch.ones(4, 2), 1),
-                "spherical_harmonics: xyz must be [N, 3] or [B, N, 3], got [4, 2]",
-            ),
-            BadInput(
-                "degree",
-                lambda: (torch.ones(4, 3), 21),
-                "spherical_harmonics: degree must be between 0 and 20, got 21",
-            ),
-            BadInput(
-                "negative_degree",
-                lambda: (torch.ones(4, 3), -1),
-                "spherical_harmonics: degree must be between 0 and 20, got -1",
-            ),
-        ),
+        bad_inputs=(bad_degree(21), bad_degree(-1)),
         saved_for={0: {0}},  # the gradient of xyz keeps xyz alive
         roundings=8,
-        autocast_policy=False,
-        backward=OpEntry(
-            name="sph::_spherical_harmonics_backward",
-            reference=backward_reference,
-            specs=(
-                Spec("basic", backward_args(3, degree=2), "basic"),
-                Spec("basic_solid", backward_args(2, degree=3, normalize=False), "basic"),
-                Spec("solid", backward_args(70, degree=5, normalize=False)),
-                *specs(backward_args),
-            ),
-            sized=lambda rows: backward_args(rows, degree=2),
-            bad_inputs=(
-                BadInput(
-                    "size",
-                    lambda: (*zeros((5, 8), (5, 3)), 2),
-                    "_spherical_harmonics_backward: grad must be [N, LL + 2L + 1] or [B, N, LL + 2L + 1] with L = 2, "
-                    "got [5, 8]",
-                ),
-            ),
-            saved_for={0: {1}, 1: {0, 1}},
-            roundings=8,
-            autocast_policy=False,
-        ),
+        backward=derivative("sph::_spherical_harmonics_backward", saved_for={0: {1}, 1: {0, 1}}),
     )
 )
-register(
-    linear_entry(
-        "_solid_harmonics_partials",
-        partials_reference,
-        partials_args,
-        (2, 4),
-        "_solid_harmonics_partials: harmonics must be [N, LL] or [B, N, LL] with L = 3, got [2, 4]",
-    )
-)
-register(
-    linear_entry(
-        "_solid_harmonics_partials_transposed",
-        partials_transposed_reference,
-        partials_transposed_args,
-        (2, 3, 9),
-        "_solid_harmonics_partials_transposed: grad must be [N, 3, LL + 2L + 1] or [B, N, 3, LL + 2L + 1] with L = 3, "
-        "got [2, 3, 9]",
-    )
-)
+for name, linear, shape in (
+    ("_solid_harmonics_partials", partials_reference, (1,)),
+    ("_solid_harmonics_partials_transposed", partials_transposed_reference, (3, 2)),
+):
+    register(OpEntry(f"sph::{name}", linear, specs(*shape), saved_for={0: set()}, roundings=8))
