@@ -30,7 +30,7 @@ MAJOR = CUDA.split(".")[0] if CUDA else ""
 
 CPU_TORCH = f"off (torch {RELEASE}+cpu is a CPU build; CPPCUDA_WITH_CUDA=ON builds the kernels nevertheless)"
 
-pytestmark = pytest.mark.any_torch
+pytestmark = [pytest.mark.any_torch, pytest.mark.compiles]
 
 
 def nvcc_of_this_torch() -> str:

@@ -520,6 +520,7 @@ def test_autocast(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.compiles
 def test_compile(fresh_compiler: None, mode: str | None) -> None:
     def f(feats: Tensor, points: Tensor) -> Tensor:
         return torch.relu(trilinear(feats * 2, points)) + 1

@@ -23,7 +23,7 @@ static_assert(Op::declaration.arguments.size() > 0);
 """
 GOOD = '"a::f(Tensor x[B?, N], Tensor? y[B?, N], float by, bool[1] output_mask) -> (Tensor grad(x))"'
 
-pytestmark = pytest.mark.any_torch
+pytestmark = [pytest.mark.any_torch, pytest.mark.compiles]
 
 
 def compile_errors(declaration: str, uses: str = "") -> str:

@@ -209,6 +209,7 @@ def test_dense_input_keeps_its_strides_without_a_copy(entry: OpEntry, layout: st
 
 
 @over_entries
+@pytest.mark.compiles
 def test_layout_through_compile(entry: OpEntry) -> None:
     torch._dynamo.reset()
     conv = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
@@ -408,6 +409,7 @@ def writes_nothing(entry: OpEntry, x: Tensor) -> Tensor:
 
 @over_entries
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.compiles
 def test_compiled(entry: OpEntry, backend: str) -> None:
     torch._dynamo.reset()
     x = torch.randn(5, 4)
@@ -444,6 +446,7 @@ def test_functionalized(entry: OpEntry) -> None:
 
 
 @over_entries
+@pytest.mark.compiles
 def test_exported(entry: OpEntry) -> None:
     class Model(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -502,6 +505,7 @@ def test_meta_and_fake(entry: OpEntry) -> None:
 
 
 @over_entries
+@pytest.mark.compiles
 def test_opcheck(entry: OpEntry) -> None:
     for layout in ("transposed", "sliced"):
         x = LAYOUTS[layout](torch.randn(3, 4))

@@ -406,6 +406,7 @@ class Field(torch.nn.Module):
         return self.sample(self.volume, points).sin()
 
 
+@pytest.mark.compiles
 def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
     model, n = Field(), Dim("n", min=0, max=1 << 40)
     program = export(model, (coordinates(7, dtype=torch.float32),), dynamic_shapes=({0: n},))
@@ -417,6 +418,7 @@ def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
         assert_close(loaded(points), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.compiles
 def test_volumes_of_any_size_are_one_graph() -> None:
     sizes = [Dim(name, min=1, max=1 << 20) for name in ("d", "h", "w", "f", "n")]
     d, h, w, f, n = sizes
@@ -428,6 +430,7 @@ def test_volumes_of_any_size_are_one_graph() -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.compiles
 def test_compiled_gradients_of_volumes_of_any_size() -> None:
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(grid_sample3d, fullgraph=True, dynamic=True, backend=counter)

@@ -679,6 +679,7 @@ def test_module_is_copied_saved_and_scripted() -> None:
             m([[0.1, 0.2, 0.3]])
 
 
+@pytest.mark.compiles
 def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
     class Field(torch.nn.Module):
         def __init__(self) -> None:
@@ -698,6 +699,7 @@ def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
         assert_close(loaded(points), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.compiles
 def test_points_with_any_leading_dims() -> None:
     """The dims of points come before the features, in eager mode, TorchScript, exported and compiled models."""
     module = small_module(dtype=F64)
@@ -717,6 +719,7 @@ def test_points_with_any_leading_dims() -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.compiles
 def test_compiled_training_step_of_any_number_of_points() -> None:
     module = small_module(dtype=F64)
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
@@ -1075,6 +1078,7 @@ def test_arguments_of_other_types() -> None:
 
 
 @pytest.mark.parametrize("base_resolution", [3, 128], ids=["some_levels_are_dense", "every_level_is_hashed"])
+@pytest.mark.compiles
 def test_points_of_other_dims_than_the_module(base_resolution: int) -> None:
     """If every level is hashed, the number of parameters is the same for every number of dims."""
     module = HashGrid(3, n_levels=4, log2_hashmap_size=8, base_resolution=base_resolution)

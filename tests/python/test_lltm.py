@@ -299,6 +299,7 @@ def test_torchscript(bias: bool) -> None:
     assert_close(loaded(x, state), module(x, state))
 
 
+@pytest.mark.compiles
 def test_export_for_any_number_of_steps() -> None:
     module, x = LLTM(INPUT, SIZE, 2), torch.randn(STEPS, BATCH, INPUT)
     steps, batch = Dim("steps", min=2, max=1 << 16), Dim("batch", min=2, max=1 << 16)

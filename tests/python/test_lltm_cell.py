@@ -266,6 +266,7 @@ def test_torchscript_of_a_loop() -> None:
     assert_close(*results)
 
 
+@pytest.mark.compiles
 def test_export_of_a_cell_and_of_a_loop() -> None:
     cell, batch = LLTMCell(INPUT, SIZE), Dim("batch", min=2, max=1 << 20)
     x = torch.randn(BATCH, INPUT)
@@ -297,6 +298,7 @@ def test_vmap_with_a_shared_weight() -> None:
     assert_close(jacobian, expected(weight))
 
 
+@pytest.mark.compiles
 def test_compiled_loop_is_one_graph() -> None:
     torch._dynamo.reset()
     loop, inputs = Loop(), torch.randn(5, BATCH, INPUT)

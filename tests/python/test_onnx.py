@@ -16,6 +16,8 @@ from torch import Tensor, nn
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+pytestmark = pytest.mark.compiles
+
 
 class Call(nn.Module):
     def __init__(self, f: Callable[..., Any]) -> None:

@@ -56,6 +56,7 @@ def cpp_program(tmp_path: Path) -> Path:
 
 
 @pytest.mark.any_torch  # tests/consumer and the smoke test compile programs for every torch
+@pytest.mark.compiles
 def test_cpp(cpp_program: Path) -> None:
     (project,) = blocks("cmake")
     (cpp_program / "CMakeLists.txt").write_text(project)
@@ -65,6 +66,7 @@ def test_cpp(cpp_program: Path) -> None:
 
 
 @pytest.mark.any_torch
+@pytest.mark.compiles
 def test_cpp_without_cmake(cpp_program: Path) -> None:
     assert run(command("g++"), cpp_program) == ""  # the linker has no warnings
     assert run("./app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"

@@ -234,6 +234,7 @@ OPCHECK = [
 @pytest.mark.parametrize(
     ("op", "shapes", "arguments"), OPCHECK, ids=[f"{o[0]._qualified_op_name}-{i}" for i, o in enumerate(OPCHECK)]
 )
+@pytest.mark.compiles
 def test_opcheck(op: object, shapes: tuple[tuple[int, ...], ...], arguments: Callable[..., tuple[object, ...]]) -> None:
     inputs = [torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes]
     torch.library.opcheck(op.default, arguments(*inputs))
@@ -245,6 +246,7 @@ def outputs_and_gradients(function: Function, inputs: tuple[Tensor, ...]) -> lis
 
 
 @over_cases
+@pytest.mark.compiles
 def test_compile(case: Case) -> None:
     compiled = torch.compile(case.function, fullgraph=True, dynamic=True, backend="aot_eager")
     for rows in (3, 5):
@@ -257,6 +259,7 @@ def compile_graph(graph: torch.fx.GraphModule) -> Callable[..., object]:
 
 
 @over_cases
+@pytest.mark.compiles
 def test_compiled_autograd(case: Case) -> None:
     samples = [case.inputs(rows) for rows in (2, 3, 5, 7)]
     expected = [outputs_and_gradients(case.function, s) for s in samples]
@@ -266,6 +269,7 @@ def test_compiled_autograd(case: Case) -> None:
     assert len(graphs) == 1
 
 
+@pytest.mark.compiles
 def test_compiled_autograd_of_sizes() -> None:
     """The sizes that a node owns are symbols in the graph, so one graph is enough for all of them."""
     sizes = [(4, 6), (6, 4), (5, 9), (9, 5), (7, 3)]
@@ -280,6 +284,7 @@ def test_compiled_autograd_of_sizes() -> None:
     assert len(graphs) == 1
 
 
+@pytest.mark.compiles
 def test_compiled_autograd_tells_attributes_apart() -> None:
     x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
 
@@ -295,6 +300,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
         assert_same(gradients(), expected)
 
 
+@pytest.mark.compiles
 def test_compiled_autograd_of_both_libraries() -> None:
     """Nodes and formulas with the same names, in one graph and one after the other."""
     feats = torch.rand(FEATS, dtype=torch.float64, requires_grad=True)
@@ -461,6 +467,7 @@ def test_load_library(tmp_path: Path) -> None:
     assert cppcuda.load_library("second", tmp_path).samefile(LIBRARY)
 
 
+@pytest.mark.compiles
 def test_tables_for_onnx_and_flops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cppcuda.flop_counter, "_registered", {})
     cppcuda.flop_counter.register(second.exp, lambda x, **kwargs: 7 * x[0])

@@ -177,6 +177,7 @@ def test_index_out_of_range_under_vmap() -> None:
             torch.vmap(trilinear_indexed, in_dims=in_dims)(*arguments)
 
 
+@pytest.mark.compiles
 def test_index_out_of_range_in_a_compiled_function(fresh_compiler: None) -> None:
     """Values are not known during compilation; the call raises the error."""
     table, corners, points = inputs(4, v=5, f=3)

@@ -585,6 +585,7 @@ def test_errors_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.compiles
 def test_unbacked_channels(layout: torch.memory_format) -> None:
     """The number of channels that a mask selects is not known during compilation."""
 
@@ -740,6 +741,7 @@ def inputs(shape: Any, format: torch.memory_format = torch.contiguous_format) ->
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
 @over_forms
+@pytest.mark.compiles
 def test_one_graph_for_all_heights_and_widths(form: str, format: torch.memory_format) -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -760,6 +762,7 @@ def test_one_graph_for_all_heights_and_widths(form: str, format: torch.memory_fo
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
 @over_forms
+@pytest.mark.compiles
 def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_format, strict: bool) -> None:
     model = Model(form, "half_pixel")
     # 3 * 0.75 gives 2; an output width of 1 is a special case, as in torch's interpolate.
@@ -781,6 +784,7 @@ def test_export_with_dynamic_heights_and_widths(form: str, format: torch.memory_
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("form", ["scale", "like"])
+@pytest.mark.compiles
 def test_export_with_heights_of_any_size(form: str, strict: bool) -> None:
     """The check that the number of rows fits into 64 bits does not bound the dims."""
     h, other_h = Dim("h", min=3), Dim("other_h", min=3)
@@ -791,6 +795,7 @@ def test_export_with_heights_of_any_size(form: str, strict: bool) -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.compiles
 def test_compiled_sizes_of_other_types() -> None:
     x = image(1, 2, 4, 5)
     for size in (np.int64(7), torch.tensor(7)):
@@ -801,6 +806,7 @@ def test_compiled_sizes_of_other_types() -> None:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("format", [torch.contiguous_format, CHANNELS_LAST], ids=str)
+@pytest.mark.compiles
 def test_data_dependent_sizes(format: torch.memory_format) -> None:
     """Unbacked sizes: the output's size and the number of images depend on the data of tensors."""
 
@@ -815,6 +821,7 @@ def test_data_dependent_sizes(format: torch.memory_format) -> None:
             assert_close(compiled(*args), f(*args))
 
 
+@pytest.mark.compiles
 def test_export_rejects_an_unknown_mode() -> None:
     with pytest.raises(Exception, match="coordinate_transformation_mode must be"):
         export(Model("size", "cubic"), inputs(SHAPES[0]))
@@ -841,6 +848,7 @@ def test_memory_follows_sizes_where_one_pixel_has_all_readers() -> None:
     assert_close(grad.flatten(), expected.float(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.compiles
 def test_compiled_scales_that_vary(fresh_compiler: None) -> None:
     """Scales are then symbols, like sizes, so nothing may depend on those of the first call."""
     compiled = torch.compile(
