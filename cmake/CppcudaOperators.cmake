@@ -278,6 +278,12 @@ macro(_cppcuda_add_kernels)
     list(APPEND cpu_objects $<TARGET_OBJECTS:${name}_cpu_launches>)
   endif()
   _cppcuda_split_family(cpu_kernel.cpp "${sources}" "${generated}" cpu_kernels)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CPPCUDA_SANITIZE)
+    # gcc limits how much inlining may enlarge a file, and such a file may have all elementwise operators.
+    set(families ${cpu_kernels})
+    list(FILTER families INCLUDE REGEX "/elementwise/(.*/)?cpu_kernel\\.cpp$")
+    set_property(SOURCE ${families} APPEND PROPERTY COMPILE_OPTIONS --param=inline-unit-growth=1000)
+  endif()
   if(cpu_kernels)
     foreach(isa IN LISTS CPPCUDA_COMPILED_ISAS)
       _cppcuda_add_isa_objects(${name}_kernels_${isa} ${isa} ${cpu_kernels})
@@ -321,6 +327,7 @@ function(cppcuda_add_operators name)
   set(sources "${CMAKE_CURRENT_SOURCE_DIR}/src")
   if(arg_SOURCES)
     cmake_path(ABSOLUTE_PATH arg_SOURCES NORMALIZE OUTPUT_VARIABLE sources)
+    string(REGEX REPLACE "/$" "" sources "${sources}") # of "."
   endif()
   set(generated "${CMAKE_CURRENT_BINARY_DIR}/${name}_generated")
   _cppcuda_add_kernel_headers(${name} "${sources}" "${generated}")
@@ -448,10 +455,6 @@ function(_cppcuda_add_isa_objects target isa)
     # CPPCUDA_FLATTEN does not inline calls within lambdas. gcc unrolls loops of up to 16 steps before it makes vectors
     # of them, which then often fails.
     target_compile_options(${target} PRIVATE -finline-limit=20000 --param=max-completely-peel-times=14)
-    # gcc limits how much inlining may enlarge a file, and this file may have all elementwise operators.
-    set(families ${ARGN})
-    list(FILTER families INCLUDE REGEX "/elementwise/(.*/)?cpu_kernel\\.cpp$")
-    set_property(SOURCE ${families} APPEND PROPERTY COMPILE_OPTIONS --param=inline-unit-growth=1000)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # these files are the largest
 endfunction()

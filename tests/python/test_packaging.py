@@ -29,6 +29,7 @@ def test_contents() -> None:
         "cppcuda/_build.py",
         "cppcuda/py.typed",
         f"cppcuda/lib/torch-{_load.torch_release()}/libcppcuda.so",
+        f"cppcuda/lib/torch-{_load.torch_release()}/libcppcuda_kit.a",
         "cppcuda/lib/libcppcuda_kernels.so",
         "cppcuda/lib/cmake/cppcuda/cppcuda-config.cmake",
         "cppcuda/share/cppcuda/CMakeLists.txt",
