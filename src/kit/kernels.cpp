@@ -36,7 +36,7 @@ Capability capability() {
 Capability checked_capability() {
   check_kernels();
   constexpr const char* names[] = {"base", "AVX2", "AVX-512"};
-  const KernelTable* const table = CPPCUDA_KERNEL_TABLE();
+  const KernelTable* const table = library.kernels();
   const Capability here = capability();
   TORCH_CHECK(here >= table->oldest, library_name(), ": the CPU kernels in ", file_of(table), " were compiled for ",
               names[static_cast<int>(table->oldest)], " (CPPCUDA_ISAS), but torch uses ", names[static_cast<int>(here)],
