@@ -21,6 +21,7 @@ from cppcuda.testing.samples import (
     Spec,
     T,
     is_variable,
+    make_sample,
     outputs_of,
     with_layouts,
 )
@@ -107,7 +108,9 @@ def samples(entry: OpEntry) -> Iterator[Spec]:
     for name, masked in masks_and_missing(declaration, make({**letters, rows: 37, **dict.fromkeys(others, 33)})):
         if name.endswith("_alone"):  # kernels that do not read all tensors
             yield Spec(f"{name}_larger", masked)
-    letters = {**letters, rows: 4, **dict.fromkeys(others, 8), **({batch: 3} if batch else {})}
+    # A dim of size 1 has no stride.
+    larger = {letter: max(s for s in (*sizes, letters[letter]) if s < 9) for letter, sizes in entry.sizes.items()}
+    letters = {**letters, **larger, rows: 4, **dict.fromkeys(others, 8), **({batch: 3} if batch else {})}
     yield from layouts(make(letters))
 
 
@@ -118,7 +121,7 @@ def layouts(args: tuple[Any, ...]) -> Iterator[Spec]:
             # Indices that are equal in a row can hide an error: weights of the corners of a cell, say, add up to 1.
             kept = (None if t.value is not None else s for t, s in zip(tensors, spec.layouts, strict=True))
             spec = Spec(spec.name, spec.args, "stride", tuple(kept))
-        if any(spec.layouts):
+        if any(not t.is_contiguous() or t.storage_offset() for t in make_sample(spec, torch.float64, "cpu").inputs):
             yield spec
 
 
@@ -158,11 +161,13 @@ def rows_args(entry: OpEntry, count: int) -> tuple[Any, ...]:
 
 
 def strategy(entry: OpEntry) -> Any:
-    """A strategy of hypothesis for arguments: those of a sample with other sizes and another mask."""
+    """A strategy of hypothesis for arguments: those of a sample with other sizes and another mask. Values are in the
+    range of the first sample's."""
     from hypothesis import strategies as st
 
     declaration = declared(entry)
-    templates = [s.args for s in entry.specs if s.tag in ("basic", "shape")]
+    first = first_args(entry)
+    templates = [tuple(map(in_range, first, s.args)) for s in entry.specs if s.tag in ("basic", "shape")]
     ranges = {letter: (min(sizes), min(max(sizes), 20)) for letter, sizes in sizes_to_try(entry).items()}
     ranges[declaration.independent[0]] = (0, 9)
 
@@ -179,6 +184,15 @@ def strategy(entry: OpEntry) -> Any:
         return draw(st.sampled_from([args, *(masked for _, masked in masks_and_missing(declaration, args))]))
 
     return arguments()
+
+
+def in_range(first: Any, argument: Any) -> Any:
+    """A tensor with random values in the range of another one's."""
+    if not isinstance(argument, T) or not isinstance(first, T):
+        return argument
+    if argument.value is not None and not is_variable(argument.value):
+        return argument
+    return T(argument.shape, argument.wide, first.low, first.high)
 
 
 # ---------------------------------------------------------------- wrong calls

@@ -155,7 +155,7 @@ GRID_SAMPLE3D = OpEntry(
         *(Spec(name, args) for name, args in _SHAPES.items()),
         Spec("input_features_first", _STRIDED, "stride", (_features_first, None)),
     ),
-    sizes={"D": (1, 5), "H": (1, 5), "W": (1, 5)},
+    sizes={"D": (1, 3), "H": (1, 2), "W": (1, 4)},
     bad_inputs=tuple(_bad()),
     function=cppcuda.functional.grid_sample3d,
     module=cppcuda.nn.GridSample3d,

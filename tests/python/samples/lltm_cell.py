@@ -80,7 +80,7 @@ _COMMON: dict[str, Any] = {
         Spec("one_row", _args(1, i=9, s=65)),
         Spec("nothing", _args(0, i=0, s=0)),
     ),
-    "sizes": {"S": (0, 1, 4, 7, 8, 33), "I": (0, 1, 70)},
+    "sizes": {"S": (0, 1, 4, 7, 8, 33), "I": (0, 1, 5, 70)},
     "sized": lambda n: _args(n, i=3, s=16),
     "roundings": 16,
     "products": True,
