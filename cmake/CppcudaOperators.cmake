@@ -9,8 +9,8 @@
 #   *.cpp  ops/*/*.cpp  elementwise/*.cpp     the part that uses torch: declarations, derivatives, dispatch; the files of
 #                                             ops/<name> are compiled as one file, so no name may be defined in two of them
 #   ops/*/cpu/*kernel.cpp  */cpu/kernel.cpp   CPU kernels, compiled once per instruction set of CPPCUDA_ISAS;
-#   elementwise/cpu_kernel.cpp                the same for elementwise operators; this file and elementwise/register.cpp
-#                                             are compiled for each operator of elementwise/family.h
+#   elementwise/cpu_kernel.cpp                the same for elementwise operators; of three and more in family.h, this file
+#                                             and elementwise/register.cpp are compiled for each
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #
@@ -202,8 +202,8 @@ endfunction()
 
 # Splits a family of elementwise operators, so that an edit of a formula compiles no other operator again: in place of
 # elementwise/<file>, the list gets a file for each operator, which is compiled with a family.h that has this operator only.
-# elementwise/<header>.cpp, if it is in the list, is compiled with it. A family whose members are not all in headers that
-# family.h includes stays whole.
+# elementwise/<header>.cpp, if it is in the list, is compiled with it. A family of one or two, and one whose
+# members are not all in headers that family.h includes, stays whole.
 function(_cppcuda_split_family file sources generated list)
   cmake_path(SET folder NORMALIZE "${sources}/elementwise")
   if(NOT "${folder}/${file}" IN_LIST ${list} OR NOT EXISTS "${folder}/family.h")
@@ -234,7 +234,7 @@ function(_cppcuda_split_family file sources generated list)
   list(LENGTH members count)
   set(files "")
   foreach(member IN LISTS members)
-    if(count EQUAL 1 OR NOT include_${member})
+    if(count LESS 3 OR NOT include_${member})
       return()
     endif()
     set(own_family "${family}")

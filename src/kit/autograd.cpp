@@ -195,6 +195,7 @@ class FormulaNode final : public torch::autograd::Node {
     for (SavedVariable& v : outputs_) f(v);
     for (Attribute& a : attributes_) {
       if (auto* const size = std::get_if<c10::SymInt>(&a)) f(*size);
+      if (auto* const size = std::get_if<std::optional<c10::SymInt>>(&a)) f(*size);
       if (auto* const sizes = std::get_if<std::vector<c10::SymInt>>(&a)) f(*sizes);
     }
   }

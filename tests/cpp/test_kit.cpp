@@ -16,6 +16,8 @@
 #include <ATen/autocast_mode.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/version.h>
 #include <limits>
 
 namespace {
@@ -237,8 +239,6 @@ TEST(Autograd, AttributesAreOwned) {
   EXPECT_TRUE(is_requested(0));
   EXPECT_FALSE(is_requested(1));
   EXPECT_TRUE(kit::is_requested(1, 1.5));
-  static_assert(kit::is_symbolic<std::vector<c10::SymInt>> && kit::is_symbolic<std::optional<c10::SymInt>>);
-  static_assert(!kit::is_symbolic<int64_t> && !kit::is_symbolic<std::optional<double>>);
 }
 
 TEST(Autograd, AnUndefinedSumIsZero) {

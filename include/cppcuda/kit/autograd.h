@@ -24,8 +24,9 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // An argument that is not a tensor, or an attribute of a formula's own. Compiled autograd can pack these types.
-using Attribute = std::variant<bool, int64_t, double, std::optional<double>, c10::SymInt, std::string, OutputMask,
-                               std::vector<c10::SymInt>>;
+using Attribute =
+    std::variant<bool, int64_t, double, c10::SymInt, std::string, std::optional<int64_t>, std::optional<double>,
+                 std::optional<c10::SymInt>, OutputMask, std::vector<int64_t>, std::vector<c10::SymInt>>;
 
 // Saved<Formula> without its types.
 struct SavedCall {
@@ -103,8 +104,11 @@ struct AutogradKernel<Formula, R(Args...)> {
         WithoutTypes<Formula>::formula, inputs, outputs,
         [&] { outputs = to_array(Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...)); },
         [&] {
-          return std::apply([](auto&&... a) { return std::vector<Attribute>{Attribute(std::move(a))...}; },
-                            attributes_of<Formula>(args...));
+          return std::apply(
+              []<class... Ts>(Ts&&... a) {
+                return std::vector<Attribute>{Attribute(std::in_place_type<std::remove_cvref_t<Ts>>, std::move(a))...};
+              },
+              attributes_of<Formula>(args...));
         });
     return from_array<R>(std::move(outputs));
   }
