@@ -28,13 +28,13 @@ MUTATIONS = [
         "kit.outputs_saved_before_their_tangents",
         "src/kit/autograd.cpp",
         """\
-  set_forward_gradients(formula, inputs, outputs, attributes);
+  if (have_tangents(inputs)) set_forward_gradients(formula, inputs, outputs, attributes);
   // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
   if (node) node->save_outputs(outputs);
 """,
         """\
   if (node) node->save_outputs(outputs);
-  set_forward_gradients(formula, inputs, outputs, attributes);
+  if (have_tangents(inputs)) set_forward_gradients(formula, inputs, outputs, attributes);
 """,
         "pytest test_operators.py gradgradcheck and sigmoid",
     ),

@@ -205,16 +205,16 @@ class FormulaNode final : public torch::autograd::Node {
   std::vector<Attribute> attributes_;
 };
 
+bool have_tangents(at::ArrayRef<Tensor> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return torch::autograd::isFwGradDefined(t); });
+}
+
 void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, at::ArrayRef<Tensor> outputs,
                            c10::function_ref<std::vector<Attribute>()> attributes) {
   c10::SmallVector<Tensor, few> tangents(inputs.size());
-  bool any = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!torch::autograd::isFwGradDefined(inputs[i])) continue;
-    tangents[i] = inputs[i]._fw_grad(/*level=*/0);
-    any = true;
+    if (torch::autograd::isFwGradDefined(inputs[i])) tangents[i] = inputs[i]._fw_grad(/*level=*/0);
   }
-  if (!any) return;
   const std::vector<Attribute> owned = attributes();
   SavedCall primals{.inputs = {}, .outputs = {outputs.begin(), outputs.end()}, .attributes = owned};
   primals.inputs.resize(inputs.size());
@@ -234,8 +234,7 @@ void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> input
 }  // namespace
 
 bool is_differentiated(at::ArrayRef<Tensor> inputs) {
-  return torch::autograd::compute_requires_grad(inputs) ||
-         std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return torch::autograd::isFwGradDefined(t); });
+  return torch::autograd::compute_requires_grad(inputs) || have_tangents(inputs);
 }
 
 void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, at::ArrayRef<Tensor> outputs,
@@ -259,7 +258,7 @@ void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, 
     node->save_attributes(attributes());  // of arguments that the kernel has checked
     for (const Tensor& t : outputs) torch::autograd::set_history(t, node);
   }
-  set_forward_gradients(formula, inputs, outputs, attributes);
+  if (have_tangents(inputs)) set_forward_gradients(formula, inputs, outputs, attributes);
   // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.
   if (node) node->save_outputs(outputs);
 }
