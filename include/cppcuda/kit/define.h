@@ -111,7 +111,9 @@ void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
   define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
   if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
-  define_text(library, "_declaration", TheOp::base_name(), describe(TheOp::text, TheOp::declaration));
+  constexpr std::string_view name = TheOp::declaration.name;
+  define_text(library, "_declaration", name.substr(schema::find(name, "::") + 2),
+              describe(TheOp::text, TheOp::declaration));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
