@@ -25,6 +25,8 @@ _OLDEST_CMAKE = (3, 26)
 _PIP_NAMES = {"cmake": "'cmake>=3.26'"}
 # Without a terminal, a build prints its progress after so many seconds.
 _PROGRESS_SECONDS = 20
+# Those of the CPU kernels, the oldest one first.
+INSTRUCTION_SETS = ("base", "avx2", "avx512")
 
 
 class BuildError(RuntimeError):
@@ -99,6 +101,14 @@ def cuda_options(name: str, cuda: str) -> tuple[list[str], str | None]:
         architectures = ";".join(f"{major}{minor}-real" for major, minor in sorted(capabilities)) or "90-real"
         options.append(f"-DCMAKE_CUDA_ARCHITECTURES={architectures}")
     return options, environment
+
+
+def instruction_set() -> str:
+    """The newest of INSTRUCTION_SETS that torch uses on this machine."""
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    return capability if capability in INSTRUCTION_SETS else "base"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 import cppcuda._build as _build
+from cppcuda._compile import INSTRUCTION_SETS, instruction_set
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,14 @@ def torch_names(architectures: str) -> tuple[str, ...]:
 
 def make(library: Path, package: Path) -> Config:
     built = tuple(_build.CPU_INSTRUCTION_SETS.split(";"))
-    order = ("base", "avx2", "avx512")
-    capability = torch.backends.cpu.get_cpu_capability().lower()
-    has = order[: order.index(capability) + 1 if capability in order else 1]
+    supported = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(instruction_set()) + 1]
     return Config(
         version=_build.VERSION,
         torch_version=torch.ops.cppcuda._torch_version(),
         cuda_version=_build.CUDA,
         cuda_architectures=torch_names(_build.CUDA_ARCHITECTURES) if _build.CUDA else (),
         cpu_instruction_sets=built,
-        cpu_instruction_set=next((isa for isa in reversed(built) if isa in has), "none"),
+        cpu_instruction_set=next((isa for isa in reversed(built) if isa in supported), "none"),
         library_path=library,
         include_path=package / "include",
         cmake_prefix_path=package,

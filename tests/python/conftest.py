@@ -11,11 +11,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cppcuda
 import hypothesis
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from cppcuda.testing.samples import OpEntry
 
 pytest_plugins = ("cppcuda.testing.plugin",)
 
@@ -87,26 +91,30 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         os._exit(1)
 
 
-def is_reduced_away(item: pytest.Item) -> bool:
-    """Whether a run with --reduced skips a test."""
-    from cppcuda.testing.registry import TRANSFORMS
-    from cppcuda.testing.samples import OpEntry
-
-    if item.get_closest_marker("any_torch"):
-        return True
-    params = getattr(item, "callspec", None)
-    entry = params and params.params.get("entry")
-    if not isinstance(entry, OpEntry):
-        return False
-    rows = {name for mark in item.iter_markers("capability") for name in mark.args}
-    return "::_" in entry.name or (not entry.represents_mechanism and bool(rows & TRANSFORMS))
-
-
-def is_of_another_operator(item: pytest.Item, operator: str) -> bool:
+def entry_of(item: pytest.Item) -> OpEntry | None:
+    """The operator of a test that is parametrised over them."""
     from cppcuda.testing.samples import OpEntry
 
     entry = item.callspec.params.get("entry") if hasattr(item, "callspec") else None
-    if not isinstance(entry, OpEntry) or FILES.get(entry.name) == operator:
+    return entry if isinstance(entry, OpEntry) else None
+
+
+def is_reduced_away(item: pytest.Item) -> bool:
+    """Whether a run with --reduced skips a test."""
+    from cppcuda.testing.registry import TRANSFORMS
+
+    if item.get_closest_marker("any_torch"):
+        return True
+    entry = entry_of(item)
+    if not entry:
+        return False
+    rows = {name for mark in item.iter_markers("capability") for name in mark.args}
+    return entry.is_internal or (not entry.represents_mechanism and bool(rows & TRANSFORMS))
+
+
+def is_of_another_operator(item: pytest.Item, operator: str) -> bool:
+    entry = entry_of(item)
+    if not entry or FILES.get(entry.name) == operator:
         return False
     return entry.base_name != operator and not entry.base_name.startswith(f"_{operator}_")
 

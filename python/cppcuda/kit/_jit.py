@@ -98,10 +98,8 @@ def load(
     if not made and not any(place.endswith(".cpp") for place in files):
         raise KitError("no .cpp file and no header with an elementwise operator is among the sources")
     options, environment = _compile.cuda_options(name, cuda)
-    # Only the CPU kernels of the instruction set that torch uses here.
-    capability = torch.backends.cpu.get_cpu_capability().lower()
-    isa = capability if capability in ("avx2", "avx512") else "base"
-    options += [f"-DCMAKE_PREFIX_PATH={cppcuda.cmake_prefix_path()}", f"-DCPPCUDA_ISAS={isa}"]
+    options.append(f"-DCMAKE_PREFIX_PATH={cppcuda.cmake_prefix_path()}")
+    options.append(f"-DCPPCUDA_ISAS={_compile.instruction_set()}")
     torch_and_kit = (torch.__version__, str(cppcuda.library_path()), cppcuda.library_path().stat().st_mtime_ns)
     contents = [(place, file.read_bytes()) for place, file in files.items()]
     key = _compile.digest(torch_and_kit, options, environment, contents)

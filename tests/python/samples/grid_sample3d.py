@@ -126,7 +126,7 @@ def _bad() -> Iterator[BadInput]:
 
 
 def _bad_derivative(op: str, count: int) -> tuple[BadInput, ...]:
-    """Of an operator whose tensors after input and points are missing or have the sizes of points."""
+    """Wrong calls of the operator `op`, which computes `count` gradients."""
     second = (None, torch.zeros(6, 3)) if count == 3 else ()
 
     def bad(name: str, message: str, size: list[int], mode: str) -> BadInput:

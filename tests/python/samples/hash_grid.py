@@ -236,7 +236,7 @@ def _bad() -> Iterator[BadInput]:
 
 
 def _bad_derivative(op: str, count: int) -> Iterator[BadInput]:
-    """Of an operator that computes this number of gradients."""
+    """Wrong calls of the operator `op`, which computes `count` gradients."""
 
     def bad(name: str, message: str, size: int = _COUNT, axes: int = 3, **grid: Any) -> BadInput:
         arguments = _VALID._replace(**grid)

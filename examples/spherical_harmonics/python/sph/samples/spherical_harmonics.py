@@ -68,7 +68,7 @@ def partials_transposed_reference(grad: Tensor, degree: int) -> Tensor:
 
 
 def specs(*shape: int) -> tuple[Spec, ...]:
-    """Of an operator of one tensor of N points, whose last dims depend on the degree."""
+    """Samples of an operator of one tensor [N, *shape]; 1 and 2 in `shape` stand for degree**2 and (degree + 1)**2."""
 
     def make(name: str, degree: int, *batch: int, tag: str = "shape") -> Spec:
         sizes = {1: degree**2, 2: (degree + 1) ** 2}
