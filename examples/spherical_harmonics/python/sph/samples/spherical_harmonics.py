@@ -1,7 +1,6 @@
 """Arguments with which the operators are tested, and what they are compared with: explicit sums of monomials."""
 
 import math
-from functools import cache
 from typing import Any
 
 import torch
@@ -48,7 +47,6 @@ def reference(xyz: Tensor, degree: int, normalize: bool = True) -> Tensor:
     return torch.stack(result, -1)
 
 
-@cache
 def matrices(degree: int) -> Tensor:
     """[3, (degree + 1)^2, degree^2]: what expresses the derivatives in harmonics, found by linear least squares."""
     xyz = torch.randn(4 * (degree + 1) ** 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -59,12 +57,15 @@ def matrices(degree: int) -> Tensor:
     return torch.stack([torch.linalg.lstsq(lower, d).solution.T for d in derivatives])
 
 
+MATRICES = {degree: matrices(degree) for degree in (2, 4, 7)}  # of the samples; here, because vmap allows no randn
+
+
 def partials_reference(harmonics: Tensor, degree: int) -> Tensor:
-    return (matrices(degree).to(harmonics) * harmonics[..., None, None, :]).sum(-1)
+    return (MATRICES[degree].to(harmonics) * harmonics[..., None, None, :]).sum(-1)
 
 
 def partials_transposed_reference(grad: Tensor, degree: int) -> Tensor:
-    return (matrices(degree).to(grad) * grad[..., None]).sum((-2, -3))
+    return (MATRICES[degree].to(grad) * grad[..., None]).sum((-2, -3))
 
 
 def specs(*shape: int) -> tuple[Spec, ...]:
