@@ -68,7 +68,8 @@ class Build(NamedTuple):
             if not (to.is_file() and to.read_bytes() == source.read_bytes()):
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, to)
-        options = ["-DCPPCUDA_WITH_CUDA=OFF", "-DCPPCUDA_BUILD_TESTS=ON", f"-DPython3_EXECUTABLE={sys.executable}"]
+        options = ["-DCPPCUDA_WITH_CUDA=OFF", "-DCPPCUDA_BUILD_TESTS=ON", "-DCPPCUDA_ISAS=native"]
+        options += [f"-DPython3_EXECUTABLE={sys.executable}"]
         configure = ["cmake", "-S", str(self.copy), "-B", str(self.folder), "-G", "Ninja", *options]
         subprocess.run(configure, stdout=subprocess.DEVNULL, check=True)
 
