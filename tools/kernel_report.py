@@ -7,10 +7,8 @@ The columns, for each kernel and architecture, computed from the output of cuobj
   regs       registers per thread
   spills     instructions that load from or store to local memory
   local      bytes of local memory per thread: the stack frame and declared local memory
-  shared     bytes of static shared memory per block
+  shared     bytes of static shared memory per block; from sm_90 on, with the 1,024 that the system reserves
   ld16 st16  16-byte loads and 16-byte stores
-  occup      theoretical occupancy with blocks as large as __launch_bounds__ allows (256 threads if the kernel has none)
-             and without dynamic shared memory
 
 A pack is an aligned vector of values, loaded and stored with one instruction. A kernel with packs is one whose first
 template argument N is at least 2, and N values of one of its element types take 16 bytes or more; N = 1 is for memory
@@ -33,30 +31,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-
-class Gpu(NamedTuple):
-    """An architecture's limits per SM, and the SMs of its largest card."""
-
-    warps: int
-    blocks: int
-    shared_kib: int
-    sms: int
-
-
-GPUS = {
-    75: Gpu(32, 16, 64, 40),
-    80: Gpu(64, 32, 164, 108),
-    86: Gpu(48, 16, 100, 82),
-    89: Gpu(48, 24, 100, 128),
-    90: Gpu(64, 32, 228, 132),
-    100: Gpu(64, 32, 228, 148),
-    110: Gpu(48, 24, 228, 20),
-    120: Gpu(48, 24, 100, 170),
-}
-REGISTERS_PER_SM = 65536
-# The system reserves this much per block, from sm_80 on. From sm_90 on, cuobjdump adds it if a kernel has any other.
-RESERVED_SHARED = 1024
 
 ELEMENT_BYTES = {"double": 8, "float": 4, "Half": 2, "BFloat16": 2}
 
@@ -231,35 +205,12 @@ class Kernel:
     shared: int
     wide_loads: int
     wide_stores: int
-    threads_per_block: int
-    occupancy: float
     problems: tuple[str, ...]
 
 
 def number_of(arch: str) -> int:
     """The compute capability without its point: 90 for "sm_90" and "sm_90a"."""
     return int(re.sub(r"\D", "", arch))
-
-
-def gpu_of(arch: str) -> Gpu:
-    """The limits of an architecture, or of the newest known one before it."""
-    return GPUS[max((known for known in GPUS if known <= number_of(arch)), default=min(GPUS))]
-
-
-def warps_per_sm(arch: str, registers: int, shared: int, threads: int) -> int:
-    gpu = gpu_of(arch)
-    warps = -(-threads // 32)
-    # Registers are allocated in units of 8 per thread, and the SM's four partitions hold equally many warps.
-    by_registers = REGISTERS_PER_SM // (32 * 8 * -(-max(registers, 1) // 8)) // 4 * 4 // warps
-    shared += RESERVED_SHARED if number_of(arch) >= 80 else 0
-    by_shared = gpu.shared_kib * 1024 // (128 * -(-shared // 128)) if shared else gpu.blocks
-    return min(gpu.blocks, gpu.warps // warps, by_registers, by_shared) * warps
-
-
-def static_shared(arch: str, resources: Resources) -> int:
-    """The shared memory that a kernel declares, without what the system reserves (see RESERVED_SHARED)."""
-    reserved = number_of(arch) >= 90 and resources.shared >= RESERVED_SHARED
-    return resources.shared - RESERVED_SHARED * reserved
 
 
 def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, ...]:
@@ -278,14 +229,9 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
     return tuple(problems)
 
 
-def kernel_of(
-    arch: str, symbol: str, function: str, code: list[Instruction], resources: Resources, threads: int
-) -> Kernel:
-    gpu = gpu_of(arch)
+def kernel_of(arch: str, symbol: str, function: str, code: list[Instruction], resources: Resources) -> Kernel:
     name = short_name(function)
     local = resources.stack + resources.local
-    shared = static_shared(arch, resources)
-    warps = warps_per_sm(arch, resources.registers, shared, threads)
     return Kernel(
         arch=arch,
         symbol=symbol,
@@ -295,11 +241,9 @@ def kernel_of(
         registers=resources.registers,
         spills=sum(i.is_local for i in code),
         local=local,
-        shared=shared,
+        shared=resources.shared,
         wide_loads=sum(i.is_load and i.bytes >= 16 for i in code),
         wide_stores=sum(i.is_store and i.bytes >= 16 for i in code),
-        threads_per_block=threads,
-        occupancy=warps / gpu.warps,
         problems=problems_of(moves_packs(name), local, code),
     )
 
@@ -323,22 +267,6 @@ def parse_resources(lines: Iterable[str]) -> dict[str, Resources]:
             used = {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", line)}
             result[symbol] = Resources(used["REG"], used["STACK"], used["SHARED"], used["LOCAL"])
             symbol = ""
-    return result
-
-
-def parse_max_threads(lines: Iterable[str]) -> dict[str, int]:
-    """Parses the output of --dump-elf. Returns the block sizes of __launch_bounds__ by symbol."""
-    result, symbol, is_next = {}, "", False
-    for line in lines:
-        if found := re.match(r"\.nv\.info\.?(\S*)$", line):
-            symbol = found[1]
-        elif "Attribute:" in line:
-            is_next = "EIATTR_MAX_THREADS" in line
-        elif is_next and symbol and (sizes := re.findall(r"0x([0-9a-f]+)", line)):
-            result[symbol] = 1
-            for size in sizes:
-                result[symbol] *= int(size, 16)
-            is_next = False
     return result
 
 
@@ -399,13 +327,10 @@ def read_kernels(library: Path, arch: str | None = None, pattern: str = "") -> l
     for each in [arch] if arch else archs:
         only = ("--gpu-architecture", each)
         resources = parse_resources(cuobjdump.lines("--dump-resource-usage", *only))
-        max_threads = parse_max_threads(cuobjdump.lines("--dump-elf", *only))
         for symbol, code in parse_listing(cuobjdump.lines("--dump-sass", *only)):
             function = demangle(symbol)
             if symbol in resources and is_ours(function) and re.search(pattern, short_name(function)):
-                kernels[each, symbol] = kernel_of(
-                    each, symbol, function, code, resources[symbol], max_threads.get(symbol, 256)
-                )
+                kernels[each, symbol] = kernel_of(each, symbol, function, code, resources[symbol])
     if not kernels:
         raise UnreadableError(f"no kernel of cppcuda{' that matches ' + pattern if pattern else ''} in {library}")
     order = {name: i for i, name in enumerate(archs)}
@@ -424,12 +349,11 @@ def row(kernel: Kernel) -> list[str]:
         str(kernel.shared),
         str(kernel.wide_loads),
         str(kernel.wide_stores),
-        f"{kernel.occupancy:.0%}",
         "WRONG" if kernel.problems else "",
     ]
 
 
-HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", "occup", ""]
+HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", ""]
 
 
 def table(kernels: list[Kernel]) -> str:

@@ -128,6 +128,12 @@ std::vector<Case> cases() {
       }
     }
   }
+  // With several threads, the work is split in the middle of an image, and several threads add to one voxel.
+  add("grid_sample3d", "many_points", one([](auto& a) { return cppcuda::grid_sample3d(a[0], a[1]); }),
+      one([](auto& a) { return grid_sample3d(a[0], a[1], "zeros", false); }),
+      {randn({1, 13, 11, 17, 4}), uniform({1, 20011, 3}, 1.1)}, 1);
+  add("upsample_bilinear2d", "many_pixels", one([](auto& a) { return cppcuda::upsample_bilinear2d(a[0], {131, 150}); }),
+      one([](auto& a) { return at::upsample_bilinear2d(a[0], {131, 150}, false); }), {randn({3, 5, 61, 67})});
   for (const int64_t axes : {2, 3, 4}) {
     for (const int64_t features : {1, 2, 4, 8}) {
       const cppcuda::HashGridConfig config{.n_levels = 4,
@@ -138,7 +144,7 @@ std::vector<Case> cases() {
                                            .interpolation = features % 4 == 2 ? "Smoothstep" : "Linear"};
       add("hash_grid", std::to_string(axes) + "_dims_" + std::to_string(features) + "_features",
           one([=](auto& a) { return cppcuda::hash_grid(a[0], a[1], config); }), {},
-          {randn({cppcuda::hash_grid_parameters(axes, config)}), uniform({50, axes}, 1.5)}, 1);
+          {randn({cppcuda::hash_grid_parameters(axes, config)}), uniform({axes == 3 ? 9001 : 50, axes}, 1.5)}, 1);
     }
   }
   for (const auto& [in_h, in_w, out_h, out_w] : {std::tuple{4, 5, 8, 10},

@@ -1,7 +1,7 @@
-"""What only a CUDA device can test: memory accesses, streams, graphs, several devices, sizes that only it can hold.
+"""What only a CUDA device can test, for some operators: sizes that only it can hold, memory, errors in kernels.
 
-The matrix tests over the table also run on CUDA; this file tests what they do not cover. scripts/gpu_check runs all of
-these tests.
+test_cuda_operators.py tests every operator, and the properties and the C++ tests of tests/cpp/cuda also run on CUDA.
+scripts/gpu_check runs all of these tests.
 
 CPPCUDA_REQUIRE_CUDA=1  a missing GPU is an error, not a reason to skip.
 """
@@ -18,42 +18,13 @@ import cppcuda
 import pytest
 import torch
 from samples.trilinear import trilinear_reference
-from support import assert_asynchronous, require_gpu, spin
+from support import require_gpu
 from torch import Tensor
 
 require_gpu()
 
 CUDA = torch.device("cuda", 0)
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-# feats, points
-DTYPES = [(F64, F64), (F32, F32), (F16, F16), (F16, F32), (BF16, BF16), (BF16, F32)]
-dtypes = pytest.mark.parametrize(("dtype", "points_dtype"), DTYPES, ids=lambda d: str(d).removeprefix("torch."))
-# Values around every number of lanes per row, of values per access, and of steps per row.
-FEATURES = [
-    *range(1, 10),
-    12,
-    15,
-    16,
-    17,
-    24,
-    31,
-    32,
-    33,
-    63,
-    64,
-    65,
-    96,
-    127,
-    128,
-    129,
-    255,
-    256,
-    257,
-    384,
-    1000,
-    1025,
-]
-
 trilinear = torch.ops.cppcuda.trilinear
 trilinear_backward = torch.ops.cppcuda._trilinear_backward
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -107,153 +78,6 @@ def assert_near(actual: Tensor, wanted: Tensor, what: str = "") -> None:
     torch.testing.assert_close(
         actual.double(), wanted, rtol=rounding, atol=summing * scale, msg=lambda message: f"{what}: {message}"
     )
-
-
-def check(inputs: Triple) -> None:
-    for what, actual, wanted in zip(
-        ("out", "gradient of feats", "gradient of points"), run(*inputs), expected(*inputs), strict=True
-    ):
-        assert actual.is_contiguous()
-        assert_near(actual, wanted, what)
-
-
-# ---------------------------------------------------------------- values
-
-
-@pytest.mark.parametrize("features", FEATURES)
-@dtypes
-def test_features(poisoned: None, dtype: torch.dtype, points_dtype: torch.dtype, features: int) -> None:
-    check(make(37, features, dtype, points_dtype))
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 31, 32, 33, 255, 256, 257, 1031])
-@pytest.mark.parametrize("features", [1, 2, 4, 8, 20, 40])
-def test_rows_that_leave_warps_and_blocks_half_empty(poisoned: None, rows: int, features: int) -> None:
-    check(make(rows, features))
-    check(make(rows, features, BF16))
-
-
-@pytest.mark.parametrize("mask", [(True, False), (False, True)])
-@pytest.mark.parametrize("features", [1, 3, 8, 96, 257])
-@dtypes
-def test_one_gradient_alone(
-    poisoned: None, dtype: torch.dtype, points_dtype: torch.dtype, features: int, mask: tuple[bool, bool]
-) -> None:
-    feats, points, grad = make(45, features, dtype, points_dtype)
-    both = trilinear_backward(grad, feats, points, [True, True])
-    alone = trilinear_backward(grad, feats if mask[1] else None, points, list(mask))
-    for wanted, a, b in zip(mask, alone, both, strict=True):
-        if wanted:
-            torch.testing.assert_close(a, b)
-        else:
-            assert a.shape == (0,)
-
-
-def offset_by(t: Tensor, elements: int) -> Tensor:
-    big = t.new_full([t.numel() + elements], torch.nan)
-    return big[elements:].view(t.shape).copy_(t)
-
-
-@pytest.mark.parametrize("which", [(True, False), (False, True), (True, True)], ids=["feats", "grad", "both"])
-@pytest.mark.parametrize("elements", [1, 2, 3, 4, 6, 8])
-@pytest.mark.parametrize("features", [8, 64, 256])
-@pytest.mark.parametrize("dtype", [F64, F32, F16])
-def test_misaligned_storage_offset(
-    poisoned: None, dtype: torch.dtype, features: int, elements: int, which: tuple[bool, bool]
-) -> None:
-    feats, points, grad = make(37, features, dtype, F64 if dtype == F64 else F32)
-    check(
-        (
-            offset_by(feats, elements) if which[0] else feats,
-            offset_by(points, elements),
-            offset_by(grad, elements) if which[1] else grad,
-        )
-    )
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda t: t.new_full([*t.shape[:-1], t.shape[-1] + 1], torch.nan)[..., :-1].copy_(t),  # odd step per row
-        lambda t: t.new_full([*t.shape[:-1], t.shape[-1] + 8], torch.nan)[..., :-8].copy_(t),  # step of 8 elements
-        lambda t: t.new_full([*t.shape[:-1], 2 * t.shape[-1]], torch.nan)[..., ::2].copy_(t),
-        lambda t: t.transpose(0, -1).contiguous().transpose(0, -1),
-        lambda t: t[:1].expand_as(t),
-        lambda t: t[..., :1].expand_as(t),
-        lambda t: t.flatten()[0].expand_as(t),
-        lambda t: t.flip(0)[1:2].expand_as(t),
-    ],
-    ids=[
-        "padded by 1",
-        "padded by 8",
-        "every second",
-        "transposed",
-        "one row",
-        "one value per row",
-        "one value",
-        "last",
-    ],
-)
-@pytest.mark.parametrize("batch", [(37,), (3, 11)], ids=["N", "BN"])
-@pytest.mark.parametrize("features", [3, 8, 64])
-@pytest.mark.parametrize("dtype", [F32, BF16])
-def test_strides(
-    poisoned: None, dtype: torch.dtype, features: int, batch: tuple[int, ...], view: Callable[[Tensor], Tensor]
-) -> None:
-    inputs = make(batch, features, dtype)
-    for i in range(3):
-        check(tuple(view(t) if j == i else t for j, t in enumerate(inputs)))  # type: ignore[arg-type]
-    check(tuple(map(view, inputs)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("features", [1, 6, 8, 256])
-@pytest.mark.parametrize("shared", ["feats", "points", "grad", "feats and grad"])
-def test_batches_that_share_memory(poisoned: None, shared: str, features: int) -> None:
-    feats, points, grad = make((5, 7), features)
-    feats = feats[:1].expand_as(feats) if "feats" in shared else feats
-    points = points[:1].expand_as(points) if "points" in shared else points
-    grad = grad[:1].expand_as(grad) if "grad" in shared else grad
-    check((feats, points, grad))
-
-
-def test_batches_with_gaps(poisoned: None) -> None:
-    feats, points, grad = make((9, 7), 8)
-    check((feats[::2], points[::2], grad[::2]))
-    check((feats[:, ::2], points[:, ::2], grad[:, ::2]))
-    check(tuple(t.transpose(0, 1) for t in (feats, points, grad)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (5, 0), (0, 0), ((0, 5), 4), ((2, 0), 4), ((2, 5), 0)])
-def test_empty(poisoned: None, shape: tuple[Any, int]) -> None:
-    inputs = make(*shape)
-    check(inputs)
-    if shape[1] == 0:
-        assert torch.equal(run(*inputs)[2], torch.zeros_like(inputs[1]))
-
-
-@pytest.mark.parametrize("features", [1, 2, 3, 8, 16, 33, 256])
-def test_rows_do_not_see_each_other(features: int) -> None:
-    """Rows share warps: a NaN in one row must stay there, and a row's bits must not depend on its position."""
-    feats, points, grad = make(70, features)
-    clean = run(feats, points, grad)
-    for row in (0, 1, 17, 31, 32, 69):
-        others = [i for i in range(70) if i != row]
-        for i in range(3):
-            dirty = [t.clone() for t in (feats, points, grad)]
-            dirty[i][row] = torch.nan
-            for a, b in zip(run(*dirty), clean, strict=True):
-                assert torch.equal(a[others], b[others])
-    moved = run(feats[13:], points[13:], grad[13:])
-    assert all(torch.equal(a, b[13:]) for a, b in zip(moved, clean, strict=True))
-
-
-@pytest.mark.parametrize("features", [1, 3, 8, 64, 257])
-@dtypes
-def test_same_bits_on_every_run(dtype: torch.dtype, points_dtype: torch.dtype, features: int) -> None:
-    inputs = make(3001, features, dtype, points_dtype)
-    first = run(*inputs)
-    for _ in range(5):
-        assert all(torch.equal(a, b) for a, b in zip(run(*inputs), first, strict=True))
 
 
 # ---------------------------------------------------------------- sizes
@@ -331,64 +155,6 @@ def test_one_row_of_more_than_2_to_31_elements() -> None:
 # ---------------------------------------------------------------- streams, graphs, devices
 
 
-@pytest.mark.parametrize("features", [3, 64])
-def test_runs_on_the_current_stream(features: int) -> None:
-    """The inputs are ready late, on a side stream; another stream would read the previous contents, NaN."""
-    inputs = make(500, features)
-    wanted = run(*inputs)
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    late: Triple = tuple(torch.full_like(t, torch.nan) for t in inputs)  # type: ignore[assignment]
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        spin()
-        for t, value in zip(late, inputs, strict=True):
-            t.copy_(value)
-        actual = run(*late)
-    stream.synchronize()
-    assert all(torch.equal(a, b) for a, b in zip(actual, wanted, strict=True))
-
-
-def test_no_synchronisation() -> None:
-    inputs = make(300, 24)
-
-    def all_orders() -> None:
-        feats, points = (t.detach().requires_grad_() for t in inputs[:2])
-        out = trilinear(feats, points)
-        gradients = torch.autograd.grad(out, (feats, points), inputs[2], create_graph=True)
-        torch.autograd.grad([g.sin().sum() for g in gradients], (feats, points))
-        torch.func.vmap(trilinear, in_dims=(None, 0))(inputs[0], inputs[1].expand(3, -1, -1))
-
-    for _ in range(2):  # loads the kernels and fills the allocator's cache
-        all_orders()
-    assert_asynchronous(all_orders)
-
-
-@pytest.mark.parametrize("features", [3, 64])
-@dtypes
-def test_cuda_graph(dtype: torch.dtype, points_dtype: torch.dtype, features: int) -> None:
-    static = make(200, features, dtype, points_dtype)
-    feats, points = (t.requires_grad_() for t in static[:2])
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            torch.autograd.grad(trilinear(feats, points), (feats, points), static[2])
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = trilinear(feats, points)
-        gradients = torch.autograd.grad(out, (feats, points), static[2])
-    for _ in range(3):
-        fresh = make(200, features, dtype, points_dtype)
-        with torch.no_grad():
-            for t, value in zip(static, fresh, strict=True):
-                t.copy_(value)
-        graph.replay()
-        for actual, wanted in zip((out.detach(), *gradients), run(*fresh), strict=True):
-            assert torch.equal(actual, wanted)
-
-
 def test_graphed_module() -> None:
     feats, points, grad = make(200, 16)
     sample = (feats.clone().requires_grad_(), points.clone().requires_grad_())
@@ -399,29 +165,6 @@ def test_graphed_module() -> None:
         gradients = torch.autograd.grad(out, a, grad)
         for actual, wanted in zip((out.detach(), *gradients), run(feats, points, grad), strict=True):
             assert torch.equal(actual, wanted)
-
-
-several_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-
-
-@several_devices
-@pytest.mark.parametrize("features", [3, 64])
-def test_other_device_than_the_current_one(features: int) -> None:
-    inputs = make(100, features)
-    elsewhere = [t.to("cuda:1") for t in inputs]
-    with torch.cuda.device(0):
-        results = run(*elsewhere)
-        assert torch.cuda.current_device() == 0
-    for actual, wanted in zip(results, expected(*inputs), strict=True):
-        assert actual.device == torch.device("cuda:1")
-        assert_near(actual, wanted)
-
-
-@several_devices
-def test_two_gpus_in_one_call() -> None:
-    feats, points, _ = make(5, 4)
-    with pytest.raises(RuntimeError, match=r"^trilinear: points must be on cuda:0, the device of feats, got cuda:1"):
-        trilinear(feats, points.to("cuda:1"))
 
 
 def test_cpu_and_gpu_in_one_call() -> None:
@@ -484,39 +227,6 @@ def test_vmap_copies_nothing_that_is_shared() -> None:
 
 
 # ---------------------------------------------------------------- transforms
-
-
-def test_jacobians() -> None:
-    feats, points, _ = make(4, 3, F64, F64)
-    for argument in (0, 1):
-        wanted = torch.func.jacrev(trilinear_reference, argument)(feats.cpu(), points.cpu())
-        for transform in (torch.func.jacrev, torch.func.jacfwd):
-            assert_near(transform(trilinear, argument)(feats, points), wanted)
-    scalar = lambda p: trilinear(feats, p).sin().sum()  # noqa: E731
-    wanted = torch.func.hessian(lambda p: trilinear_reference(feats.cpu(), p).sin().sum())(points.cpu())
-    assert_near(torch.func.hessian(scalar)(points), wanted)
-
-
-@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0), (1, 1), (2, None)])
-def test_vmap(in_dims: tuple[int | None, int | None]) -> None:
-    feats, points, _ = make((4, 5), 6)
-    args = [t if d is not None else t[0] for t, d in zip((feats, points), in_dims, strict=True)]
-    args = [t if d is None else t.movedim(0, d) for t, d in zip(args, in_dims, strict=True)]
-    wanted = torch.func.vmap(trilinear_reference, in_dims)(*(t.cpu().double() for t in args))
-    assert_near(torch.func.vmap(trilinear, in_dims)(*args), wanted)
-
-
-@pytest.mark.parametrize("dtype", [F16, BF16])
-def test_autocast(dtype: torch.dtype) -> None:
-    feats, points, grad = make(50, 16)
-    with torch.autocast("cuda", dtype=dtype):
-        assert trilinear(feats, points).dtype == F32
-        low = trilinear(feats.to(dtype), points)
-        assert low.dtype == dtype
-        assert torch.equal(
-            trilinear(feats.to(dtype), points.to(dtype)), trilinear(feats.to(dtype), points.to(dtype).float())
-        )
-    assert_near(low, expected(feats.to(dtype), points, grad)[0])
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])

@@ -16,11 +16,9 @@ from samples.grid_sample3d import PADDING_MODES, grid_sample, grid_sample3d_refe
 from support import over_devices
 from torch import Tensor
 from torch.export import Dim, export
-from torch.func import grad, hessian, vmap
+from torch.func import grad, vmap
 
 backward = torch.ops.cppcuda._grid_sample3d_backward
-double_backward = torch.ops.cppcuda._grid_sample3d_double_backward
-
 over_modes = pytest.mark.parametrize("mode", PADDING_MODES)
 over_align = pytest.mark.parametrize("align", [False, True])
 Function = Callable[..., Tensor]
@@ -198,105 +196,7 @@ def test_infinite_features_go_to_their_readers_only() -> None:
     assert torch.equal(out.isnan(), expected.isnan()) and torch.equal(out.isinf(), expected.isinf())
 
 
-# ---------------------------------------------------------------- derivatives of higher order
-
-
-def nth_gradients(f: Function, order: int, args: tuple[Any, ...]) -> list[Tensor]:
-    """Gradients of a function of gradients, and so on."""
-    leaves = [t.detach().requires_grad_() for t in args[:2]]
-    found: tuple[Tensor, ...] = (f(*leaves, *args[2:]),)
-    for _ in range(order):
-        found = torch.autograd.grad(scalar(found), leaves, create_graph=True, materialize_grads=True)
-    return list(found)
-
-
-def has_double_backward_of_torch() -> bool:
-    try:
-        nth_gradients(grid_sample, 2, (volume(2, 2, 2, 1), coordinates(3), "zeros", False))
-        return True
-    except RuntimeError:
-        return False
-
-
-@over_modes
-@over_align
-def test_second_and_third_derivatives(mode: str, align: bool) -> None:
-    args = volume(2, 4, 3, 5, 3), coordinates(2, 30, reach=1.6), mode, align
-    assert_close(nth_gradients(grid_sample3d, 3, args), nth_gradients(grid_sample3d_reference, 3, args))
-    oracle = grid_sample if has_double_backward_of_torch() else grid_sample3d_reference
-    assert_close(nth_gradients(grid_sample3d, 2, args), nth_gradients(oracle, 2, args))
-
-
-@over_modes
-def test_third_derivatives_by_differences(mode: str) -> None:
-    """gradgradcheck of the gradient. The points are away from kinks, because it takes differences."""
-    input = volume(3, 2, 2, 1).requires_grad_()
-    points = torch.tensor([[0.31, -0.17, 0.23], [-1.15, 0.23, 0.16]], dtype=torch.float64).requires_grad_()
-
-    def gradients(input: Tensor, points: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(scalar([grid_sample3d(input, points, mode)]), (input, points), create_graph=True)
-
-    assert torch.autograd.gradgradcheck(gradients, (input, points))
-
-
-def test_the_mixed_second_derivatives_of_a_coordinate() -> None:
-    """The interpolant is linear along each axis, so the diagonal of its Hessian is 0, and the others are not."""
-    input, point = volume(3, 3, 3), torch.tensor([0.2, -0.4, 0.3], dtype=torch.float64)
-    f = lambda p, g=grid_sample3d: g(input[..., None], p[None])[0, 0]  # noqa: E731
-    actual, expected = hessian(f)(point), hessian(lambda p: f(p, grid_sample3d_reference))(point)
-    assert_close(actual, expected)
-    assert not actual.diagonal().any() and (actual.abs() > 0.01).sum() == 6
-
-
-@over_modes
-def test_hessian_of_a_network(mode: str) -> None:
-    """As in models of energies: the features go through a network, and the Hessian is by the points."""
-    input, weight = volume(4, 3, 5, 6), volume(6, 8)
-
-    def energy(f: Function, points: Tensor) -> Tensor:
-        return (f(input, points, mode) @ weight).tanh().square().sum()
-
-    points = coordinates(4)
-    actual, expected = (hessian(lambda p, f=f: energy(f, p))(points) for f in (grid_sample3d, grid_sample3d_reference))
-    assert_close(actual, expected)
-    each = vmap(hessian(lambda p: energy(grid_sample3d, p[None])))(points)
-    assert_close(each, torch.stack([expected[i, :, i] for i in range(4)]))
-
-
 # ---------------------------------------------------------------- sums
-
-
-def on_threads(count: int, f: Callable[[], Any]) -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        return f()
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("features", [1, 4, 7, 32])
-@pytest.mark.parametrize("spread", [1.5, 0.02], ids=["everywhere", "in_few_voxels"])
-def test_same_bits_for_any_number_of_threads(features: int, spread: float) -> None:
-    """The sums over points, which several threads could share, in every order of derivatives."""
-    for dtype, batch in ((torch.float32, ()), (torch.bfloat16, (3,))):
-        size, points = (13, 11, 17), 40000 // features
-        input = volume(*batch, *size, features, dtype=dtype)
-        p = coordinates(*batch, points, reach=spread, dtype=torch.float32)
-        g, direction = volume(*batch, points, features, dtype=dtype), coordinates(*batch, points, dtype=torch.float32)
-        options = (list(size), "border", False)
-
-        def run() -> list[Tensor]:
-            return [
-                grid_sample3d(input, p, "border"),  # noqa: B023
-                *backward(g, input, p, *options, [True, True]),  # noqa: B023
-                *double_backward(g, input, p, input, direction, *options, [True] * 3),  # noqa: B023
-            ]
-
-        first = on_threads(1, run)
-        for threads in (1, 2, 3, 7):
-            for a, b in zip(on_threads(threads, run), first, strict=True):
-                assert torch.equal(a, b), f"other bits with {threads} threads"
 
 
 @over_devices
@@ -309,32 +209,6 @@ def test_many_points_in_one_voxel(dtype: torch.dtype, device: str) -> None:
     expected = torch.zeros_like(gradient)
     expected[0, 0, 0] = 10240
     assert torch.equal(gradient, expected)
-
-
-@over_devices
-@pytest.mark.parametrize("mode", ["border", "reflection"])
-@over_align
-def test_weights_add_up_to_one(mode: str, align: bool, device: str) -> None:
-    """A corner that was lost or counted twice would change the sum, wherever the point is."""
-    for size in ((1, 1, 1), (3, 1, 4), (6, 5, 7)):
-        points = coordinates(2000, reach=20, dtype=torch.float32, device=device)
-        input = torch.full((*size, 3), 0.5, device=device, requires_grad=True)
-        out = grid_sample3d(input, points, mode, align)
-        assert_close(out, torch.full_like(out, 0.5), rtol=1e-6, atol=0)
-        (gradient,) = torch.autograd.grad(out.sum(), input)
-        assert_close(gradient.double().sum(), torch.tensor(6000.0, dtype=torch.float64), rtol=1e-6, atol=0)
-        assert (gradient >= 0).all()
-
-
-def test_float32_points_beside_bfloat16() -> None:
-    """In a volume of 200 voxels per axis, a bfloat16 coordinate is off by up to half a voxel."""
-    input, points = volume(200, 2, 2, 8, dtype=torch.bfloat16), coordinates(300, reach=0.99, dtype=torch.float32)
-    exact = results(grid_sample, input.double(), points.double(), "zeros", False)
-    out, grad_input, grad_points = results(grid_sample3d, input, points)
-    assert (out.dtype, grad_input.dtype, grad_points.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
-    assert_close(out.double(), exact[0], rtol=2**-8, atol=1e-5)
-    rounded = grid_sample3d(input, points.bfloat16())
-    assert (rounded.double() - exact[0]).abs().max() > 0.1  # otherwise the test would prove nothing
 
 
 # ---------------------------------------------------------------- memory
@@ -371,15 +245,6 @@ def test_gradients_that_are_not_requested_cost_nothing() -> None:
     assert allocated_bytes(lambda: torch.autograd.grad(out.sum(), points)) < result_bytes(input) / 50
 
 
-def test_one_volume_for_a_batch_of_points() -> None:
-    """An expanded volume is not copied, and gets one gradient."""
-    input, points = volume(6, 5, 4, 7).requires_grad_(), coordinates(3, 20)
-    out = grid_sample3d(input.expand(3, -1, -1, -1, -1), points)
-    flat = grid_sample3d_reference(input, points.flatten(0, 1)).unflatten(0, (3, 20))
-    assert_close(out, flat)
-    assert_close(*(torch.autograd.grad(scalar([t]), input) for t in (out, flat)))
-
-
 def test_vmap_over_points_gives_one_gradient_of_the_volume() -> None:
     """Not one per row of the batch, which would then be added: 200 volumes here."""
     input, points = volume(18, 19, 20, 4), coordinates(200, 5)
@@ -394,30 +259,6 @@ def test_vmap_over_points_gives_one_gradient_of_the_volume() -> None:
 # ---------------------------------------------------------------- graphs
 
 
-class Field(torch.nn.Module):
-    """A volume of features that is trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.volume = torch.nn.Parameter(volume(4, 6, 5, 3, dtype=torch.float32))
-        self.sample = GridSample3d("border", align_corners=True)
-
-    def forward(self, points: Tensor) -> Tensor:
-        return self.sample(self.volume, points).sin()
-
-
-@pytest.mark.compiles
-def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
-    model, n = Field(), Dim("n", min=0, max=1 << 40)
-    program = export(model, (coordinates(7, dtype=torch.float32),), dynamic_shapes=({0: n},))
-    torch.export.save(program, tmp_path / "field.pt2")
-    loaded = torch.export.load(tmp_path / "field.pt2").module()
-    for count in (0, 1, 7, 1000):
-        points = coordinates(count, dtype=torch.float32)
-        expected = grid_sample3d_reference(model.volume, points, "border", True).sin()
-        assert_close(loaded(points), expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.compiles
 def test_volumes_of_any_size_are_one_graph() -> None:
     sizes = [Dim(name, min=1, max=1 << 20) for name in ("d", "h", "w", "f", "n")]
@@ -427,17 +268,6 @@ def test_volumes_of_any_size_are_one_graph() -> None:
     for shape, count in (((4, 6, 5, 7), 9), ((1, 2, 3, 1), 1), ((9, 1, 12, 8), 40)):
         input, points = volume(*shape), coordinates(count)
         assert_close(loaded(input, points), grid_sample3d_reference(input, points))
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.compiles
-def test_compiled_gradients_of_volumes_of_any_size() -> None:
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(grid_sample3d, fullgraph=True, dynamic=True, backend=counter)
-    for shape, count in (((4, 6, 5, 7), 9), ((3, 2, 7, 5), 11), ((9, 8, 12, 4), 40)):
-        args = volume(*shape), coordinates(count)
-        assert_close(results(compiled, *args, "border"), results(grid_sample3d_reference, *args, "border"))
-    assert counter.frame_count == 1
 
 
 # ---------------------------------------------------------------- errors

@@ -24,12 +24,11 @@ from samples.hash_grid import Grid, away_from_kinks, count_parameters, hash_grid
 from support import over_devices
 from torch import Tensor
 from torch.export import Dim, export
-from torch.func import functional_call, grad, hessian, vmap
+from torch.func import grad, vmap
 
 ops = torch.ops.cppcuda
 F64 = torch.float64
 NAN, INF = float("nan"), float("inf")
-Function = Callable[..., Tensor]
 
 over_interpolation = pytest.mark.parametrize("interpolation", ["Linear", "Smoothstep"])
 over_axes = pytest.mark.parametrize("axes", [2, 3, 4])
@@ -44,15 +43,6 @@ def inputs(
     params = torch.randn(*batch[:-1], count_parameters(axes, grid), dtype=F64)
     points = 1.6 * torch.rand(*batch, axes, dtype=F64) - 0.3
     return params.to(device, dtype), points.to(device, dtype)
-
-
-def nth_gradients(f: Function, order: int, args: tuple[Any, ...]) -> list[Tensor]:
-    """Gradients of a function of gradients, and so on."""
-    leaves = [t.detach().requires_grad_() for t in args[:2]]
-    found: tuple[Tensor, ...] = (f(*leaves, *args[2:]),)
-    for _ in range(order):
-        found = torch.autograd.grad(scalar(found), leaves, create_graph=True, materialize_grads=True)
-    return list(found)
 
 
 # ---------------------------------------------------------------- the layout of tiny-cuda-nn
@@ -354,102 +344,7 @@ def test_points_that_are_not_numbers_read_the_first_vertices(device: str) -> Non
     assert not gradient[~gradient.isnan()].any()
 
 
-def test_outside_is_periodic_in_a_hashed_level() -> None:
-    """The hash has a period of 2^log2_hashmap_size vertices along each axis. (A clamped coordinate would not.)"""
-    grid = Grid(1, 2, 5, 65, 2.0)  # scale 64
-    params = torch.randn(count_parameters(3, grid), dtype=F64)
-    points = torch.rand(100, 3, dtype=F64)
-    out = hash_grid(params, points, *grid)
-    for step in (0.5, -0.5, 3.0, -7.5):  # 32 vertices and multiples
-        for axis in range(3):
-            moved = points.clone()
-            moved[:, axis] += step
-            assert_close(hash_grid(params, moved, *grid), out, rtol=1e-9, atol=1e-9)
-
-
-def test_continuous_across_cells() -> None:
-    """Neighbouring cells share vertices, inside and outside, in dense and in hashed levels."""
-    grid = Grid(4, 2, 8, 3, 1.6)
-    params, _ = inputs(1, grid=grid)
-    steps = torch.linspace(-0.7, 1.9, 40_001, dtype=F64)
-    along = torch.stack([steps, 0.3 + steps / 7, 0.6 - steps / 3], -1)
-    out = hash_grid(params, along, *grid)
-    finest = levels_of(3, grid)[-1].scale
-    assert (out[1:] - out[:-1]).abs().max() < 12 * size_of(params) * finest * (steps[1] - steps[0])
-
-
 # ---------------------------------------------------------------- derivatives
-
-
-@over_axes
-@over_interpolation
-def test_derivatives_up_to_the_third(axes: int, interpolation: str) -> None:
-    grid = Grid(3, 2, 6, 2, 1.4, interpolation)
-    params, points = inputs(2, 9, axes=axes, grid=grid)
-    for order in (1, 2, 3):
-        actual, expected = (nth_gradients(f, order, (params, points, *grid)) for f in (hash_grid, hash_grid_reference))
-        for a, e in zip(actual, expected, strict=True):
-            assert_close(a, e, f"order {order}", rtol=1e-6, atol=1e-9 * (1 + size_of(e)))
-
-
-@over_interpolation
-def test_third_derivatives_by_differences(interpolation: str) -> None:
-    """gradgradcheck of the gradient."""
-    grid = Grid(2, 1, 3, 2, 1.3, interpolation)
-    points = away_from_kinks(2, axes=2, grid=grid, seed=1).requires_grad_()
-    params = torch.randn(count_parameters(2, grid), dtype=F64).requires_grad_()
-
-    def gradients(params: Tensor, points: Tensor) -> tuple[Tensor, ...]:
-        out = hash_grid(params, points, *grid)
-        return torch.autograd.grad(scalar([out]), (params, points), create_graph=True)
-
-    assert torch.autograd.gradgradcheck(gradients, (params, points))
-
-
-@over_interpolation
-def test_gradients_through_the_gradient_of_params(interpolation: str) -> None:
-    """A loss of dL/dparams has gradients by the points and by dL/dout. tiny-cuda-nn's binding returns none."""
-    grid = Grid(3, 2, 6, 2, 1.4, interpolation)
-    params, points = inputs(7, grid=grid)
-    weight = torch.randn(7, 6, dtype=F64)
-
-    def gradients(f: Function) -> tuple[Tensor, ...]:
-        leaves = [t.detach().requires_grad_() for t in (params, points, weight)]
-        (of_params,) = torch.autograd.grad(f(*leaves[:2], *grid), leaves[0], leaves[2], create_graph=True)
-        return torch.autograd.grad(of_params.pow(3).sum(), leaves[1:])
-
-    actual = gradients(hash_grid)
-    assert_close(actual, gradients(hash_grid_reference))
-    assert all((t != 0).all() for t in actual)
-
-
-@over_interpolation
-def test_hessian(interpolation: str) -> None:
-    """Linear interpolation is linear along each axis, so the diagonal is 0; that of Smoothstep is not."""
-    grid = Grid(2, 1, 6, 3, 1.5, interpolation)
-    params, _ = inputs(1, grid=grid)
-    point = away_from_kinks(3, axes=1, grid=grid).flatten()
-    f = lambda p, g=hash_grid: g(params, p[None], *grid).sum()  # noqa: E731
-    actual, expected = hessian(f)(point), hessian(lambda p: f(p, hash_grid_reference))(point)
-    assert_close(actual, expected)
-    assert actual.diagonal().any() == (interpolation == "Smoothstep")
-    assert (actual - actual.diagonal().diag()).count_nonzero() == 6
-
-
-@over_interpolation
-def test_hessian_of_a_network(interpolation: str) -> None:
-    """By points and parameters, and for each point by vmap, as for the curvature of a field."""
-    grid = Grid(2, 2, 4, 2, 1.5, interpolation)
-    params, points = inputs(3, axes=2, grid=grid)
-    weight = torch.randn(4, 5, dtype=F64)
-
-    def energy(f: Function) -> Function:
-        return lambda t, p: (f(t, p, *grid) @ weight).tanh().square().sum()
-
-    actual, expected = (hessian(energy(f), argnums=(0, 1))(params, points) for f in (hash_grid, hash_grid_reference))
-    assert_close(actual, expected)
-    each = vmap(hessian(lambda p: energy(hash_grid)(params, p[None])))(points)
-    assert_close(each, torch.stack([expected[1][1][i, :, i] for i in range(3)]))
 
 
 def test_smoothstep_has_a_continuous_gradient() -> None:
@@ -467,42 +362,6 @@ def test_smoothstep_has_a_continuous_gradient() -> None:
 # ---------------------------------------------------------------- sums
 
 
-def on_threads(count: int, f: Callable[[], Any]) -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        return f()
-    finally:
-        torch.set_num_threads(before)
-
-
-@over_interpolation
-@pytest.mark.parametrize(
-    ("grid", "axes", "points"),
-    [(Grid(5, 2, 12, 5, 1.7), 3, 20_011), (Grid(1, 8, 4, 5), 2, 9_001), (Grid(16, 1, 14, 4, 1.4), 4, 3_001)],
-)
-def test_same_bits_for_any_number_of_threads(grid: Grid, axes: int, points: int, interpolation: str) -> None:
-    """The sums over points, in every order of derivatives."""
-    grid = grid._replace(interpolation=interpolation)
-    for dtype, batch in ((torch.float32, ()), (torch.bfloat16, (3,))):
-        params, p = inputs(*batch, points // (3 if batch else 1), axes=axes, grid=grid, dtype=dtype)
-        p = p.float()
-        g = torch.randn(*p.shape[:-1], grid.n_levels * grid.n_features_per_level).to(dtype)
-        size, direction = [params.shape[-1]], torch.randn_like(p)
-
-        def run() -> list[Tensor]:
-            return [
-                hash_grid(params, p, *grid),  # noqa: B023
-                *ops._hash_grid_backward(g, params, p, size, *grid, [True, True]),  # noqa: B023
-                *ops._hash_grid_double_backward(g, params, p, params, direction, size, *grid, [True] * 3),  # noqa: B023
-            ]
-
-        first = on_threads(1, run)
-        for threads in (1, 2, 3, 7):
-            for a, b in zip(on_threads(threads, run), first, strict=True):
-                assert torch.equal(a, b), f"other bits with {threads} threads"
-
-
 @over_devices
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_many_points_in_one_cell(dtype: torch.dtype, device: str) -> None:
@@ -514,53 +373,6 @@ def test_many_points_in_one_cell(dtype: torch.dtype, device: str) -> None:
     expected = torch.zeros_like(gradient)
     expected[3 + 3 * 5 + 3 * 25] = 10240
     assert torch.equal(gradient, expected)
-
-
-@over_devices
-@over_interpolation
-@over_axes
-def test_weights_add_up_to_one(axes: int, interpolation: str, device: str) -> None:
-    """A corner that was lost or counted twice would change the sum, wherever the point is."""
-    grid = Grid(6, 2, 9, 4, 1.7, interpolation)
-    params = torch.full((count_parameters(axes, grid),), 0.5, device=device, requires_grad=True)
-    points = 40 * torch.rand(2000, axes, device=device) - 20
-    out = hash_grid(params, points, *grid)
-    assert_close(out, torch.full_like(out, 0.5), rtol=1e-6, atol=0)
-    (gradient,) = torch.autograd.grad(out.sum(), params)
-    for level in levels_of(axes, grid):
-        own = gradient[2 * level.first_row : 2 * (level.first_row + level.rows)].double()
-        assert_close(own.sum(), torch.tensor(4000.0, dtype=F64), rtol=1e-6, atol=0)
-    assert (gradient >= 0).all()
-
-
-@over_devices
-def test_deterministic_algorithms(device: str) -> None:
-    """They change no value, and each run gives the same bits, also on CUDA."""
-    grid = Grid(5, 2, 10, 5, 1.7)
-    params, points = inputs(20_000, grid=grid, dtype=torch.float32, device=device)
-    exact = nth_gradients(hash_grid_reference, 1, (params.double(), points.double(), *grid))
-    was = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        runs = [nth_gradients(hash_grid, 1, (params, points, *grid)) for _ in range(3)]
-    finally:
-        torch.use_deterministic_algorithms(was)
-    assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
-    assert_close(runs[0][0].double(), exact[0], rtol=1e-4, atol=1e-5 * size_of(exact[0]))
-
-
-def test_float32_points_beside_float16() -> None:
-    """In a level of 1024 vertices per axis, a float16 coordinate is off by up to a quarter of a cell."""
-    grid = Grid(1, 2, 12, 1024)
-    params, points = inputs(300, grid=grid, dtype=torch.float16)[0], torch.rand(300, 3)
-    exact = hash_grid_reference(params.double(), points.double(), *grid)
-    leaves = params.requires_grad_(), points.requires_grad_()
-    out = hash_grid(*leaves, *grid)
-    gradients = torch.autograd.grad(out.sum(), leaves)
-    assert (out.dtype, *(t.dtype for t in gradients)) == (torch.float16, torch.float16, torch.float32)
-    assert_close(out.double(), exact, rtol=2**-9, atol=2e-3)
-    rounded = hash_grid(params, points.detach().half(), *grid)
-    assert (rounded.double() - exact).abs().max() > 0.1  # otherwise the test would prove nothing
 
 
 # ---------------------------------------------------------------- memory and kernels
@@ -591,25 +403,6 @@ def test_vmap_over_points_gives_one_gradient_of_params() -> None:
     for name in ("hash_grid", "_hash_grid_backward"):
         assert kernel_calls(f"cppcuda::{name}", gradient) == 1
     assert allocated_bytes(gradient) < 20 * params.numel() * 8
-
-
-def test_vmap_over_params_is_one_call() -> None:
-    """An ensemble of grids at the same points."""
-    _, points = inputs(7)
-    params = torch.randn(3, count_parameters(3, GRID), dtype=F64)
-    f = vmap(lambda t, p: hash_grid(t, p, *GRID), in_dims=(0, None))
-    assert kernel_calls("cppcuda::hash_grid", lambda: f(params, points)) == 1
-    assert_close(f(params, points), torch.stack([hash_grid_reference(t, points, *GRID) for t in params]))
-
-
-def test_one_grid_for_a_batch_of_points() -> None:
-    """Expanded params are not copied, and get one gradient."""
-    params, points = inputs(60)
-    params.requires_grad_()
-    out = hash_grid(params.expand(3, -1), points.view(3, 20, 3), *GRID)
-    expected = hash_grid_reference(params, points, *GRID).view(3, 20, -1)
-    assert_close(out, expected)
-    assert_close(*(torch.autograd.grad(scalar([t]), params) for t in (out, expected)))
 
 
 # ---------------------------------------------------------------- the module
@@ -680,26 +473,6 @@ def test_module_is_copied_saved_and_scripted() -> None:
 
 
 @pytest.mark.compiles
-def test_exported_model_with_any_number_of_points(tmp_path: Any) -> None:
-    class Field(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoding = small_module()
-
-        def forward(self, points: Tensor) -> Tensor:
-            return self.encoding(points).sin()
-
-    model, n = Field(), Dim("n", min=0, max=1 << 40)
-    program = export(model, (torch.rand(7, 3),), dynamic_shapes=({0: n},))
-    torch.export.save(program, tmp_path / "field.pt2")
-    loaded = torch.export.load(tmp_path / "field.pt2").module()
-    for count in (0, 1, 7, 1000):
-        points = torch.rand(count, 3)
-        expected = hash_grid_reference(model.encoding.params, points, *module_grid(model.encoding)).sin()
-        assert_close(loaded(points), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.compiles
 def test_points_with_any_leading_dims() -> None:
     """The dims of points come before the features, in eager mode, TorchScript, exported and compiled models."""
     module = small_module(dtype=F64)
@@ -716,65 +489,6 @@ def test_points_with_any_leading_dims() -> None:
     actual = torch.autograd.grad(scalar([module(transposed)]), [transposed, module.params])
     flat = hash_grid_reference(module.params, transposed.reshape(-1, 3), *module_grid(module))
     assert_close(actual, torch.autograd.grad(scalar([flat.view(4, 5, -1)]), [transposed, module.params]))
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.compiles
-def test_compiled_training_step_of_any_number_of_points() -> None:
-    module = small_module(dtype=F64)
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=counter)
-    for count in (9, 11, 300):
-        points = torch.rand(count, 3, dtype=F64)
-        (actual,) = torch.autograd.grad(scalar([compiled(points)]), module.params)
-        expected = hash_grid_reference(module.params, points, *module_grid(module))
-        assert_close(actual, torch.autograd.grad(scalar([expected]), module.params)[0])
-    # torch starts with an empty graph, when it finds that a float of the module is a constant.
-    graphs = [g for g in counter.graphs if any(node.op == "call_function" for node in g.graph.nodes)]
-    assert len(graphs) == 1
-
-
-def test_training() -> None:
-    """Fits an image; the losses are those of the plain formula."""
-
-    def trained(encode: Function) -> list[float]:
-        torch.manual_seed(0)
-        module = HashGrid(2, n_levels=4, log2_hashmap_size=8, base_resolution=4, per_level_scale=1.8, dtype=F64)
-        head = torch.nn.Linear(module.n_output_dims, 1, dtype=F64)
-        points = torch.rand(512, 2, dtype=F64)
-        image = (6 * points[:, :1]).sin() * (9 * points[:, 1:]).cos()
-        optimizer = torch.optim.Adam([*module.parameters(), *head.parameters()], lr=0.02)
-        losses = []
-        for _ in range(60):
-            loss = (head(encode(module, points)) - image).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
-
-    losses = trained(lambda module, points: module(points))
-    assert losses[-1] < losses[0] / 50
-    expected = trained(lambda module, points: hash_grid_reference(module.params, points, *module_grid(module)))
-    assert_close(losses, expected, rtol=1e-6, atol=1e-12)
-
-
-def test_training_on_slopes() -> None:
-    """A loss of the gradient by the points, such as an eikonal loss, has a gradient by the parameters."""
-    module = small_module(interpolation="Smoothstep", dtype=F64)
-    points = torch.rand(64, 3, dtype=F64)
-    parameters = dict(module.named_parameters())
-
-    def loss(parameters: dict[str, Tensor], f: Function | None = None) -> Tensor:
-        def field(p: Tensor) -> Tensor:
-            if f is None:
-                return functional_call(module, parameters, (p,)).sum()
-            return f(parameters["params"], p, *module_grid(module)).sum()
-
-        return (grad(field)(points).norm(dim=-1) - 1).square().mean()
-
-    actual, expected = grad(loss)(parameters), grad(loss)(parameters, hash_grid_reference)
-    assert_close(actual["params"], expected["params"])
 
 
 # ---------------------------------------------------------------- tiny-cuda-nn's checkpoints
@@ -910,12 +624,6 @@ def test_configurations_that_are_refused(changed: dict[str, Any], message: str) 
     with raises(ValueError) as caught:
         HashGrid.from_tcnn(params, {**TCNN, **changed})
     assert caught.first_line == f"HashGrid.from_tcnn: {message}"
-
-
-def test_no_otype() -> None:
-    config = {key: value for key, value in TCNN.items() if key != "otype"}
-    with raises(ValueError, r"config\['otype'\] must be 'HashGrid' or 'Grid', got None"):
-        HashGrid.from_tcnn(torch.zeros(1), config)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Tests of lltm and nn.LLTM beyond those that every operator has."""
 
 import copy
-import io
 import re
 import warnings
 from collections.abc import Callable
@@ -84,27 +83,6 @@ def test_no_steps() -> None:
         lambda *a: (a[3] + 0 * a[0].sum() + 0 * a[1].sum() + 0 * a[2].sum(), a[4].clone()), (x, weight, bias, h0, c0)
     )
     assert_close(grads, expected)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_same_bits_for_any_number_of_threads(threads: int) -> None:
-    """The loops over steps do. There is no input, because its products are torch's, which do not promise it."""
-    args = arguments(9, 21, 4, 32)
-
-    def loops(*tensors: Tensor) -> list[Tensor]:
-        x, w, b, h, c = (t.detach().requires_grad_() for t in tensors)
-        outputs = torch.ops.cppcuda._lltm(x.detach()[..., :0], w[:, :32], b, h, c)
-        grads = torch.autograd.grad(scalar(outputs), (h, c))
-        return [*outputs, *grads]
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        expected = loops(*args)
-        torch.set_num_threads(threads)
-        assert all(torch.equal(a, e) for a, e in zip(loops(*args), expected, strict=True))
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_higher_orders_equal_plain_torch() -> None:
@@ -275,28 +253,6 @@ def test_parameters() -> None:
     x = torch.randn(2, 4, INPUT)
     assert torch.equal(other(x)[0], module(x)[0])
     assert torch.equal(copy.deepcopy(module)(x)[0], module(x)[0])
-
-
-def test_autocast() -> None:
-    module, x = LLTM(INPUT, SIZE, 2), torch.randn(STEPS, BATCH, INPUT)
-    with torch.autocast("cpu", torch.bfloat16):
-        out, (hn, cn) = module(x)
-    assert (out.dtype, hn.dtype, cn.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
-    out.float().sum().backward()
-    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_torchscript(bias: bool) -> None:
-    module, x = LLTM(INPUT, SIZE, 2, bias=bias), torch.randn(STEPS, BATCH, INPUT)
-    buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(module), buffer)
-    buffer.seek(0)
-    loaded = torch.jit.load(buffer)
-    for input in (x, x[:3], x[:, 0]):
-        assert_close(loaded(input), module(input))
-    state = module(x)[1]
-    assert_close(loaded(x, state), module(x, state))
 
 
 @pytest.mark.compiles

@@ -1,7 +1,6 @@
 """Tests of lltm_cell and nn.LLTMCell beyond those that every operator has."""
 
 import copy
-import io
 import math
 import pickle
 import re
@@ -12,7 +11,7 @@ import pytest
 import torch
 from cppcuda.functional import lltm_cell
 from cppcuda.nn import LLTMCell
-from cppcuda.testing.compare import allocated_bytes, assert_close, dims_of_calls, scalar
+from cppcuda.testing.compare import allocated_bytes, assert_close, scalar
 from samples.lltm_cell import lltm_cell_reference
 from torch import Tensor, nn
 from torch.export import Dim, export
@@ -134,17 +133,6 @@ def unrolled(f, inputs: Tensor, weight: Tensor, bias: Tensor, hx: Tensor, cx: Te
     return torch.stack(outputs), hx, cx
 
 
-def test_gradient_through_fifty_steps() -> None:
-    _, *rest = arguments()
-    args = (torch.randn(STEPS, BATCH, INPUT, dtype=torch.float64), *rest)
-    results = []
-    for f in (lltm_cell, lltm_cell_reference):
-        tensors = leaves(args)
-        outputs = unrolled(f, *tensors)
-        results.append([*outputs, *torch.autograd.grad(scalar(outputs), tensors)])
-    assert_close(*results)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast_through_a_sequence(dtype: torch.dtype) -> None:
     """The matrix product has 16 bits; the cell state, from the first step on, and the gradients have float32."""
@@ -248,24 +236,6 @@ class Loop(nn.Module):
         return torch.stack(outputs)
 
 
-def test_torchscript_of_a_loop() -> None:
-    loop, inputs = Loop(), torch.randn(7, BATCH, INPUT)
-    buffer = io.BytesIO()
-    scripted = torch.jit.script(loop)
-    assert "cppcuda::lltm_cell" in str(scripted.inlined_graph)
-    torch.jit.save(scripted, buffer)
-    buffer.seek(0)
-    loaded = torch.jit.load(buffer)
-    for module in (scripted, loaded):
-        for steps in (7, 3):
-            assert_close(module(inputs[:steps]), loop(inputs[:steps]))
-    results = []
-    for module in (loaded, loop):
-        parameters = list(module.parameters())
-        results.append(torch.autograd.grad(scalar((module(inputs),)), parameters))
-    assert_close(*results)
-
-
 @pytest.mark.compiles
 def test_export_of_a_cell_and_of_a_loop() -> None:
     cell, batch = LLTMCell(INPUT, SIZE), Dim("batch", min=2, max=1 << 20)
@@ -280,24 +250,6 @@ def test_export_of_a_cell_and_of_a_loop() -> None:
     assert_close(program.module()(inputs[:, :3]), loop(inputs[:, :3]))
 
 
-def test_vmap_with_a_shared_weight() -> None:
-    """Rows that vmap adds join those of the batch, so the gradient of the weight is one and not one per row."""
-    x, weight, bias, h, c = arguments()
-    x, h, c = (torch.stack([t, t.sin(), t.cos()]) for t in (x, h, c))
-
-    def loss(cell: Callable[..., tuple[Tensor, Tensor]], weight: Tensor) -> Tensor:
-        outputs = torch.vmap(lambda x, h, c: cell(x, weight, bias, h, c))(x, h, c)
-        return sum((o.square().sum() for o in outputs), torch.zeros(()))
-
-    gradient = torch.func.grad(loss, argnums=1)
-    dims = dims_of_calls("cppcuda", lambda: gradient(lltm_cell, weight))
-    assert dims == [("_lltm_cell", (2, 2, 1, 2, 2)), ("_lltm_cell_backward", (2,) * 6)]
-    assert_close(gradient(lltm_cell, weight), gradient(lltm_cell_reference, weight))
-    jacobian = torch.func.jacrev(lambda w: torch.vmap(lambda x, h, c: lltm_cell(x, w, bias, h, c)[0])(x, h, c))(weight)
-    expected = torch.func.jacrev(lambda w: torch.stack([lltm_cell(x[i], w, bias, h[i], c[i])[0] for i in range(3)]))
-    assert_close(jacobian, expected(weight))
-
-
 @pytest.mark.compiles
 def test_compiled_loop_is_one_graph() -> None:
     torch._dynamo.reset()
@@ -308,25 +260,6 @@ def test_compiled_loop_is_one_graph() -> None:
         out = module(inputs)
         results.append([out, *torch.autograd.grad(scalar((out,)), list(loop.parameters()))])
     assert_close(*results)
-
-
-def test_training_lowers_the_loss() -> None:
-    """The cell remembers the first input over eight steps."""
-    torch.manual_seed(1)
-    cell, head = LLTMCell(1, 16), nn.Linear(16, 1)
-    optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.02)
-    losses = []
-    for _ in range(150):
-        first = torch.randint(2, (32, 1)).float() * 2 - 1
-        state = cell(first)
-        for _ in range(7):
-            state = cell(torch.zeros(32, 1), state)
-        loss = (head(state[0]) - first).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[0] > 0.5 and losses[-1] < 0.05, losses[::10]
 
 
 @pytest.mark.parametrize("sizes", [(-3, 4), (3, -4)])

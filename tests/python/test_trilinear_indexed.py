@@ -9,7 +9,7 @@ import cppcuda
 import pytest
 import torch
 from cppcuda.functional import trilinear_indexed, trilinear_indexed_with_grad
-from cppcuda.testing.compare import allocated_bytes, assert_close, scalar, size_of
+from cppcuda.testing.compare import allocated_bytes, assert_close, scalar
 from samples.trilinear_indexed import trilinear_indexed_reference, with_grad_reference
 from support import over_devices
 from torch import Tensor
@@ -315,46 +315,6 @@ def test_a_call_allocates_only_its_outputs() -> None:
         assert size <= allocated_bytes(lambda f=f: f(table, corners, points)) <= size + 4096
 
 
-# ---------------------------------------------------------------- the same bits
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("n", "v", "f"), [(20_011, 8, 3), (20_011, 500, 8), (9_001, 60_000, 1), (3_001, 100, 33)])
-def test_bits_do_not_depend_on_the_number_of_threads(n: int, v: int, f: int, dtype: torch.dtype) -> None:
-    table, corners, points = inputs(n, v=v, f=f, dtype=dtype)
-    threads = torch.get_num_threads()
-    try:
-        for function in (trilinear_indexed, trilinear_indexed_with_grad):
-            results = []
-            for count in (1, 2, 3, 7):
-                torch.set_num_threads(count)
-                results.append(gradients(function, table, corners, points, order=2))
-            for other in results[1:]:
-                assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
-    finally:
-        torch.set_num_threads(threads)
-
-
-@over_devices
-def test_deterministic_algorithms(device: str) -> None:
-    """They change no value, and each run gives the same bits, also on CUDA."""
-    table, corners, points = inputs(20_000, v=300, f=4, dtype=torch.float32, device=device)
-    exact = table.double(), corners, points.double()
-    was = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        for f, reference in (
-            (trilinear_indexed, trilinear_indexed_reference),
-            (trilinear_indexed_with_grad, with_grad_reference),
-        ):
-            runs = [gradients(f, table, corners, points) for _ in range(3)]
-            assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
-            for a, e in zip(runs[0], gradients(reference, *exact), strict=True):
-                assert_close(a.double(), e, rtol=1e-4, atol=1e-5 * size_of(e))
-    finally:
-        torch.use_deterministic_algorithms(was)
-
-
 # ---------------------------------------------------------------- transforms
 
 
@@ -394,109 +354,7 @@ def test_vmap_over_points_is_one_call_with_one_gradient(indices: str) -> None:
     assert_close(actual, gradient(trilinear_indexed_reference, table, points))
 
 
-def test_vmap_over_tables_is_one_call() -> None:
-    table, corners, points = inputs(6, v=5, f=3)
-    tables = torch.stack([table, table.sin()])
-    f = torch.vmap(trilinear_indexed, in_dims=(0, None, None))
-    with Calls() as calls:
-        actual = f(tables, corners, points)
-    assert calls.shapes == {"trilinear_indexed": [((2, 5, 3), (2, 6, 8), (2, 6, 3))]}
-    assert_close(actual, torch.stack([trilinear_indexed_reference(t, corners, points) for t in tables]))
-
-
-def test_hessian() -> None:
-    """Of a loss by points and table; per row by vmap, as for a field's curvature."""
-    table, corners, points = inputs(3, v=6, f=2)
-
-    def loss(f: Function) -> Callable[[Tensor, Tensor], Tensor]:
-        return lambda t, p: scalar((f(t, corners, p),))
-
-    actual, expected = (
-        torch.func.hessian(loss(f), argnums=(0, 1))(table, points)
-        for f in (trilinear_indexed, trilinear_indexed_reference)
-    )
-    assert_close(actual, expected)
-
-    def curvature(f: Function) -> Tensor:
-        one = lambda c, p: f(table, c[None], p[None])[0].sin().sum()  # noqa: E731
-        return torch.vmap(torch.func.hessian(one, argnums=1))(corners, points)
-
-    assert_close(curvature(trilinear_indexed), curvature(trilinear_indexed_reference))
-
-
 # ---------------------------------------------------------------- with_grad
-
-
-@over_devices
-@pytest.mark.parametrize("batch", [(40,), (3, 7)], ids=str)
-def test_with_grad_is_the_gradient_of_the_plain_formula(batch: tuple[int, ...], device: str) -> None:
-    table, corners, points = inputs(*batch, v=11, f=4, device=device)
-    value, gradient = trilinear_indexed_with_grad(table, corners, points)
-    points.requires_grad_()
-    expected = trilinear_indexed_reference(table, corners, points)
-    assert_close(value, expected.detach())
-    for f in range(4):
-        (of_feature,) = torch.autograd.grad(expected[..., f].sum(), points, retain_graph=True)
-        assert_close(gradient[..., f, :], of_feature)
-
-
-def with_autograd(table: Tensor, corners: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and gradient in plain torch, as one would write it without this operator."""
-    leaf = points if points.requires_grad else points.detach().requires_grad_()
-    value = trilinear_indexed_reference(table, corners, leaf)
-    columns = [torch.autograd.grad(column.sum(), leaf, create_graph=True)[0] for column in value.unbind(-1)]
-    return value, torch.stack(columns, -2)
-
-
-@pytest.mark.parametrize("f", [1, 3])
-@pytest.mark.parametrize("used", ["value", "gradient", "both"])
-def test_gradients_of_each_output(used: str, f: int) -> None:
-    """Backward through one output or both, and double backward, for a distance field and for several features."""
-
-    def some(f: Function) -> Function:
-        def call(*args: Tensor) -> tuple[Tensor, ...]:
-            value, gradient = f(*args)
-            return {"value": (value,), "gradient": (gradient,), "both": (value, gradient)}[used]
-
-        return call
-
-    arguments = inputs(9, v=5, f=f)
-    actual = gradients(some(trilinear_indexed_with_grad), *arguments, order=2)
-    assert_close(actual, gradients(some(with_autograd), *arguments, order=2))
-
-
-def trained(f: Function, steps: int = 20) -> tuple[list[float], Tensor]:
-    """Fits the distances of a sphere, with an eikonal loss; the losses and the table after it."""
-    torch.manual_seed(0)
-    side = 5
-    vertices = torch.cartesian_prod(*[torch.linspace(-1, 1, side, dtype=F64)] * 3)
-    table = (vertices.norm(dim=-1, keepdim=True) ** 2).requires_grad_()
-    voxels = torch.randint(0, side - 1, (256, 3))
-    offsets = torch.cartesian_prod(*[torch.arange(2)] * 3)
-    corners = (voxels[:, None] + offsets) @ torch.tensor([side**2, side, 1])
-    points = 2 * torch.rand(256, 3, dtype=F64) - 1
-    cell = 2 / (side - 1)
-    positions = (voxels + (points + 1) / 2) * cell - 1
-    distance = positions.norm(dim=-1) - 0.5
-    optimizer = torch.optim.Adam([table], lr=0.05)
-    losses = []
-    for _ in range(steps):
-        value, gradient = f(table, corners, points)
-        normal = gradient[:, 0] / (cell / 2)
-        loss = (value[:, 0] - distance).square().mean() + 0.1 * (normal.norm(dim=-1) - 1).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, table.detach()
-
-
-def test_training_with_an_eikonal_loss() -> None:
-    losses, table = trained(trilinear_indexed_with_grad)
-    expected, expected_table = trained(with_autograd)
-    assert losses[-1] < losses[0] / 4
-    assert_close(losses, expected)
-    assert_close(table, expected_table, rtol=1e-6, atol=1e-8)
 
 
 def test_modules_have_no_parameters() -> None:

@@ -223,51 +223,6 @@ def test_gradient_of_scales_against_plain_torch(mode: str, scales: Any) -> None:
     assert_close(torch.autograd.grad(out, x, grad), torch.autograd.grad(expected_out, x, grad))
 
 
-@over_sizes
-@pytest.mark.parametrize("align", [False, True])
-def test_gradient_against_interpolate(from_: Any, to: Any, align: bool) -> None:
-    x = image(2, 3, *from_, dtype=torch.float64).requires_grad_()
-    grad = torch.randn(2, 3, *to, dtype=torch.float64)
-    expected = torch.autograd.grad(interpolate(x, to, mode="bilinear", align_corners=align), x, grad)
-    mode = "align_corners" if align else "half_pixel"
-    assert_close(torch.autograd.grad(upsample_bilinear2d(x, to, None, mode), x, grad), expected)
-
-
-sides = st.integers(1, 40) | st.integers(1, 700)
-over_all = given(
-    size=sides,
-    out=sides,
-    mode=st.sampled_from(MODES),
-    scale=st.none() | st.floats(0.05, 20),
-    dtype=st.sampled_from([torch.float32, torch.float64]),
-)
-
-
-@over_all
-def test_every_output_is_counted_once(size: int, out: int, mode: str, scale: float | None, dtype: torch.dtype) -> None:
-    """The weights of an output add up to 1; a pixel that rounding dropped or counted twice would change the sum."""
-    along_x = backward(torch.ones(1, 1, 1, out, dtype=dtype), [1, size], mode, None, scale).double()
-    along_y = backward(torch.ones(1, 1, out, 1, dtype=dtype), [size, 1], mode, scale, None).double()
-    for grad in (along_x, along_y):
-        assert (grad >= 0).all()
-        # The two pixels of each output exist, whatever the scale.
-        assert abs(grad.sum().item() - out) <= 1e-6 * out * (1 if dtype == torch.float32 else 1e-8)
-    if dtype == torch.float64:
-        x = torch.zeros(1, 1, 1, size, dtype=dtype, requires_grad=True)
-        (expected,) = torch.autograd.grad(plain(x, (1, out), mode, (None, scale)).sum(), x)
-        assert_close(along_x, expected)
-
-
-@over_all
-def test_backward_is_the_transpose(size: int, out: int, mode: str, scale: float | None, dtype: torch.dtype) -> None:
-    """Also in float32, where positions are rounded: forward and backward round them in the same way."""
-    x, grad = torch.randn(1, 1, 1, size, dtype=dtype), torch.randn(1, 1, 1, out, dtype=dtype)
-    left = (forward(x, [1, out], mode, None, scale).double() * grad.double()).sum()
-    right = (x.double() * backward(grad, [1, size], mode, None, scale).double()).sum()
-    terms = x.abs().max().item() * grad.abs().sum().item()
-    assert abs(left - right).item() <= 4 * torch.finfo(dtype).eps * terms
-
-
 @over_modes
 def test_large_coordinates(mode: str) -> None:
     x = torch.linspace(0, 1, 5000).view(1, 1, 1, -1)
@@ -293,39 +248,7 @@ def test_extreme_scales(mode: str, scale: float) -> None:
         assert_close(grad.sum(), torch.tensor(2.0 * 35, dtype=dtype))
 
 
-def on_threads(count: int, f: Any) -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        return f()
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_same_bits_on_every_run_and_any_number_of_threads(dtype: torch.dtype) -> None:
-    """With these sizes, the work is split among threads in the middle of an image."""
-    x = image(3, 5, 61, 67, dtype=dtype)
-    for format in (torch.contiguous_format, CHANNELS_LAST):
-        a = x.contiguous(memory_format=format)
-        up = on_threads(1, lambda a=a: forward(a, [131, 150]))
-        down = on_threads(1, lambda up=up: backward(up, [61, 67]))
-        for threads in (1, 2, 3):
-            assert torch.equal(on_threads(threads, lambda a=a: forward(a, [131, 150])), up)
-            assert torch.equal(on_threads(threads, lambda up=up: backward(up, [61, 67])), down)
-
-
 # ---------------------------------------------------------------- exact facts
-
-
-@over_modes
-@over_sizes
-def test_constant_images_stay_constant(from_: Any, to: Any, mode: str) -> None:
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        out = upsample_bilinear2d(torch.full((1, 2, *from_), 0.25, dtype=dtype), to, None, mode)
-        assert torch.equal(out, torch.full_like(out, 0.25))
-    out = upsample_bilinear2d(torch.full((1, 2, *from_), 0.1), to, None, mode)
-    assert_close(out, torch.full_like(out, 0.1), rtol=2**-22, atol=0)
 
 
 @over_modes
@@ -413,22 +336,6 @@ def test_nan_goes_to_its_readers_only() -> None:
 
 
 # ---------------------------------------------------------------- memory formats
-
-
-@over_modes
-@over_sizes
-def test_channels_last_equals_contiguous(from_: Any, to: Any, mode: str) -> None:
-    for channels, dtype in itertools.product((1, 3, 8, 20), (torch.float64, torch.float16)):
-        x = image(2, channels, *from_, dtype=dtype)
-        grad = image(2, channels, *to, dtype=dtype)
-        pairs = [
-            (upsample_bilinear2d(t, to, None, mode), backward(g, from_, mode))
-            for t, g in (
-                (x, grad),
-                (x.contiguous(memory_format=CHANNELS_LAST), grad.contiguous(memory_format=CHANNELS_LAST)),
-            )
-        ]
-        assert_close(pairs[1], pairs[0], rtol=1e-14 if dtype == torch.float64 else 2**-10, atol=1e-14)
 
 
 def test_formats_are_kept() -> None:

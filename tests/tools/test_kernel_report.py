@@ -25,7 +25,7 @@ def code_of(text: str) -> list:
 
 def kernel_of(function: str, text: str, resources: object = None, arch: str = "sm_90") -> object:
     resources = resources or report.Resources(registers=32, stack=0, shared=0, local=0)
-    return report.kernel_of(arch, "symbol", function, code_of(text), resources, 256)
+    return report.kernel_of(arch, "symbol", function, code_of(text), resources)
 
 
 TRILINEAR = "void cppcuda::ops::trilinear::{}(cppcuda::ops::trilinear::Params<c10::Half, float>, int)"
@@ -66,31 +66,6 @@ Resource usage:
   REG:32 STACK:56 SHARED:5120 LOCAL:8 CONSTANT[0]:728 TEXTURE:0 SURFACE:0 SAMPLER:0
 """
     assert report.parse_resources(lines.splitlines()) == {"_Z3onev": report.Resources(32, 56, 5120, 8)}
-
-
-def test_max_threads() -> None:
-    lines = """
-   69    8  1a50c     6c  0  4                    CUDA_INFO       40    3       6e .nv.info._Z3onev
-.nv.info
-	<0x1>
-	Attribute:	EIATTR_REGCOUNT
-	Format:	EIFMT_SVAL
-	Value:	function: _Z3onev(0xf8)	register count: 4
-.nv.info._Z3onev
-	<0x7>
-	Attribute:	EIATTR_EXIT_INSTR_OFFSETS
-	Format:	EIFMT_SVAL
-	Value:	0xe0 0x2450
-	<0x8>
-	Attribute:	EIATTR_MAX_THREADS
-	Format:	EIFMT_SVAL
-	Value:	0x40 0x2 0x1
-	<0x9>
-	Attribute:	EIATTR_CRS_STACK_SIZE
-	Format:	EIFMT_SVAL
-	Value:	0x0
-"""
-    assert report.parse_max_threads(lines.splitlines()) == {"_Z3onev": 128}
 
 
 def test_architectures_in_order() -> None:
@@ -188,30 +163,6 @@ def test_three_numbers_are_not_a_pack() -> None:
         assert not kernel_of(PACKS, text).problems
 
 
-# ---------------------------------------------------------------- occupancy
-
-
-@pytest.mark.parametrize(
-    ("arch", "registers", "shared", "threads", "warps"),
-    [
-        ("sm_90", 32, 0, 256, 64),
-        ("sm_90", 33, 0, 256, 48),  # in units of 8
-        ("sm_90", 72, 0, 256, 24),
-        ("sm_90", 90, 0, 256, 16),
-        ("sm_90", 255, 0, 256, 8),
-        ("sm_90", 16, 0, 32, 32),  # at most 32 blocks
-        ("sm_90", 16, 100 * 1024, 256, 16),
-        ("sm_80", 16, 100 * 1024, 256, 8),
-        ("sm_75", 64, 0, 256, 32),
-        ("sm_86", 32, 0, 256, 48),
-        ("sm_90a", 32, 0, 256, 64),
-        ("sm_121", 32, 0, 256, 48),  # as 12.0
-    ],
-)
-def test_warps_per_sm(arch: str, registers: int, shared: int, threads: int, warps: int) -> None:
-    assert report.warps_per_sm(arch, registers, shared, threads) == warps
-
-
 # ---------------------------------------------------------------- as a whole
 
 
@@ -234,8 +185,4 @@ def test_built_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert status == 0, printed.err
     kernels = json.loads(results.read_text())
     assert {k["op"] for k in kernels} >= {"lltm_cell", "quick_gelu", "sigmoid", "trilinear", "upsample_bilinear2d"}
-    threads = {k["name"]: k["threads_per_block"] for k in kernels}
-    assert threads["lltm_cell::steps_forward_kernel<float, float, 64>"] == 3 * 64
-    others = {name: n for name, n in threads.items() if "::steps_" not in name}
-    assert all(n == (256 if "small_backward_kernel" in name else 128) for name, n in others.items())
     assert f"{len(kernels)} kernels, 1 architecture" in printed.out
