@@ -2,6 +2,7 @@
 
 #include "cppcuda/kit/autograd.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -81,7 +82,13 @@ variable_list unpack_and_run(const AnyFormula& formula, std::vector<Attribute> a
     std::visit([&]<class T>(T& a) { a = args.unpack<T>(); }, attribute);
   }
   const auto need = args.unpack<std::vector<bool>>();
-  return run_vjp(formula, grads, std::move(saved), {need.begin(), need.end()});
+  const auto inputs = saved.inputs;
+  variable_list result = run_vjp(formula, grads, std::move(saved), {need.begin(), need.end()});
+  // Unlike the engine, a captured graph adds gradients without looking whether they are defined.
+  for (size_t i = 0; i < result.size(); ++i) {
+    if (need[i] && !result[i].defined() && inputs[i].defined()) result[i] = at::zeros_like(inputs[i]);
+  }
+  return result;
 }
 
 class FormulaNode final : public torch::autograd::Node {

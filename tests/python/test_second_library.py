@@ -64,12 +64,19 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 }
 
 
+# The compiler sees one kind of node for every operator: of an attribute, of two outputs, and of sizes.
+COMPILED = {"swish", "sincos", "crop_or_pad"}
+# gated's gradients are operators of all its tensors, also of those whose values they do not use. trilinear's formula, which
+# is written by hand, keeps more than it needs.
+EXCEPTIONS = {"gated": ["kept alive"], "trilinear": ["kept alive"]}
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.compiles
 def test_every_property(name: str) -> None:
     """cppcuda.testing takes the operators of any namespace; those of the kit have more properties to check."""
-    reference, samples = OPERATORS[name]
-    report = check(f"second::{name}", reference, samples, skip=["AOTInductor"])
+    slow = ["AOTInductor"] if name in COMPILED else ["AOTInductor", "compile", "export", "DTensor"]
+    report = check(f"second::{name}", *OPERATORS[name], skip=[*slow, *EXCEPTIONS.get(name, ())])
     assert not report.failed, report
 
 
@@ -124,8 +131,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
 @pytest.mark.compiles
 def test_compiled_autograd_of_both_libraries() -> None:
     """Nodes and formulas with the same names, in one graph and one after the other."""
-    feats = torch.rand(FEATS, dtype=torch.float64, requires_grad=True)
-    points = torch.rand(POINTS, dtype=torch.float64, requires_grad=True)
+    feats, points = FEATS.double().requires_grad_(), POINTS.double().requires_grad_()
     inputs = (feats, points)
     ours, theirs = torch.ops.cppcuda.trilinear, second.trilinear
     values = []

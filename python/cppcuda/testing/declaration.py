@@ -184,7 +184,7 @@ class Declaration:
 
     def autocast_dtypes(self, args: Sequence[Any], cast: torch.dtype) -> tuple[torch.dtype, ...]:
         """The dtypes of the outputs of a call under autocast, none of whose tensors is float64."""
-        floating = [(n, t.dtype) for n, t in zip(self.names, args, strict=True) if isinstance(t, Tensor)]
+        floating = [(n, t.dtype) for n, t in zip(self.names, args, strict=False) if isinstance(t, Tensor)]
         own = [t for n, t in floating if self.like(n) == self.first and t.is_floating_point]
         promoted = own[0]
         for t in own:
@@ -222,7 +222,7 @@ class Declaration:
         letters: Letters = {}
         batched = None
         for i in self.by_shape:
-            if args[i] is not None:
+            if i < len(args) and args[i] is not None:
                 batched = self._check_shape(i, shape_of(args[i]), letters, batched)
         return letters
 
@@ -235,12 +235,12 @@ class Declaration:
         return ""
 
     def _check(self, args: Sequence[Any]) -> None:
-        by_name = dict(zip(self.names, args, strict=True))
+        by_name = dict(zip(self.names, args, strict=False))
         for a in self.arguments:
-            if a.type.startswith("bool[") and len(by_name[a.name]) != len(self.outputs):
+            if a.type.startswith("bool[") and a.name in by_name and len(by_name[a.name]) != len(self.outputs):
                 raise RefusedError(f"{a.name} must have {len(self.outputs)} entries, got {len(by_name[a.name])}")
         for i in self.by_need:
-            a, t = self.arguments[i], args[i]
+            a, t = self.arguments[i], by_name.get(self.names[i])
             if t is not None and a.name != self.first:
                 self._check_kind(a, t, by_name)
         for output, argument in self.reads:
@@ -252,7 +252,7 @@ class Declaration:
     def _check_kind(self, a: Declared, t: Tensor, by_name: dict[str, Any]) -> None:
         """The dtype and the device."""
         like = a.like or self.first
-        other = by_name[like]
+        other = by_name.get(like)
         if not a.is_index and other is not None and t.dtype != other.dtype:
             may_be_wider = a.name in self.wider and other.dtype in SIXTEEN_BIT
             if not (may_be_wider and t.dtype == torch.float32):

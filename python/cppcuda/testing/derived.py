@@ -38,9 +38,9 @@ def is_tensor(argument: Any) -> bool:
 
 
 def resized(declaration: Declaration, args: Sequence[Any], letters: Mapping[str, int]) -> tuple[Any, ...]:
-    """The arguments with other sizes. Those that a tensor keeps it has the values of, the others have random ones."""
+    """The arguments with other sizes. A tensor that keeps its size keeps its values; the others have random ones."""
     result = []
-    for a, value in zip(declaration.arguments, args, strict=True):
+    for a, value in zip(declaration.arguments, args, strict=False):  # the last ones may have been left out
         if a.pattern is None or value is None:
             result.append(value)
         elif isinstance(value, T):
@@ -62,7 +62,7 @@ def with_shape(t: T, shape: tuple[int, ...]) -> T:
 
 
 def with_changes(declaration: Declaration, args: Sequence[Any], **changes: Any) -> tuple[Any, ...]:
-    return tuple(changes.get(name, value) for name, value in zip(declaration.names, args, strict=True))
+    return tuple(changes.get(name, value) for name, value in zip(declaration.names, args, strict=False))
 
 
 # ---------------------------------------------------------------- samples
@@ -84,8 +84,8 @@ def declared(entry: OpEntry) -> Declaration:
 
 def sizes_to_try(entry: OpEntry) -> dict[str, Sequence[int]]:
     """For each letter that may have any size, the sizes to try."""
-    rows, *others = list(declared(entry).independent)
-    return {rows: ROWS, **dict.fromkeys(others, SIZES), **entry.sizes}
+    independent = declared(entry).independent
+    return {**dict.fromkeys(independent, SIZES), **dict.fromkeys(independent[:1], ROWS), **entry.sizes}
 
 
 def samples(entry: OpEntry) -> Iterator[Spec]:
@@ -130,7 +130,7 @@ def masks_and_missing(declaration: Declaration, args: tuple[Any, ...]) -> Iterat
     tensor that is missing or given."""
     change = partial(with_changes, declaration, args)
     optional = [
-        a.name for a, v in zip(declaration.arguments, args, strict=True) if a.type == "Tensor?" and is_tensor(v)
+        a.name for a, v in zip(declaration.arguments, args, strict=False) if a.type == "Tensor?" and is_tensor(v)
     ]
     read = {argument for _, argument in declaration.reads}
     if "output_mask" in declaration.names:
@@ -169,7 +169,7 @@ def strategy(entry: OpEntry) -> Any:
     first = first_args(entry)
     templates = [tuple(map(in_range, first, s.args)) for s in entry.specs if s.tag in ("basic", "shape")]
     ranges = {letter: (min(sizes), min(max(sizes), 20)) for letter, sizes in sizes_to_try(entry).items()}
-    ranges[declaration.independent[0]] = (0, 9)
+    ranges.update(dict.fromkeys(declaration.independent[:1], (0, 9)))
 
     @st.composite  # type: ignore[untyped-decorator]
     def arguments(draw: Any) -> tuple[Any, ...]:
@@ -231,15 +231,15 @@ def tensors_of(
         own = torch.float32 if t.value is None or is_variable(t.value) else t.value.dtype
         return torch.zeros(t.shape, dtype=dtypes.get(name, own), device=device)
 
-    return tuple(make(n, a) if isinstance(a, T) else a for n, a in zip(declaration.names, args, strict=True))
+    return tuple(make(n, a) if isinstance(a, T) else a for n, a in zip(declaration.names, args, strict=False))
 
 
 def changed_calls(
     declaration: Declaration, args: tuple[Any, ...]
 ) -> Iterator[tuple[str, dict[str, torch.dtype], tuple[Any, ...]]]:
     """A name, dtypes and arguments, each with one change; not every change is an error."""
-    floating = [a.name for a, v in zip(declaration.arguments, args, strict=True) if is_tensor(v) and not a.is_index]
-    for a, value in zip(declaration.arguments, args, strict=True):
+    floating = [a.name for a, v in zip(declaration.arguments, args, strict=False) if is_tensor(v) and not a.is_index]
+    for a, value in zip(declaration.arguments, args, strict=False):
         if isinstance(value, T):
             for shape in wrong_shapes(value.shape):
                 wrong = T(shape, value=None if value.value is None else value.value.new_zeros(shape))
@@ -310,7 +310,7 @@ def derivative(name: str, **fields: Any) -> Derivative:
 
 
 def arguments_of_derivative(declaration: Declaration, forward: Declaration, args: Sequence[Any]) -> tuple[Any, ...]:
-    by_name = dict(zip(forward.names, args, strict=True))
+    by_name = dict(zip(forward.names, args, strict=False))
     letters = forward.letters(args)
     result: list[Any] = []
     for a in declaration.arguments:
@@ -329,7 +329,7 @@ def layouts_of_derivative(declaration: Declaration, forward: Declaration, spec: 
     """The layouts of the tensors that both operators take."""
     if not spec.layouts:
         return ()
-    tensors = (name for name, value in zip(forward.names, spec.args, strict=True) if isinstance(value, T))
+    tensors = (name for name, value in zip(forward.names, spec.args, strict=False) if isinstance(value, T))
     by_name = dict(zip(tensors, spec.layouts, strict=True))
     return tuple(by_name.get(a.name) for a in declaration.arguments if a.is_tensor)
 

@@ -82,21 +82,23 @@ def traced(entry: OpEntry, name: str) -> None:
         assert_close(results(entry, graph, sample), expected_results(entry, sample), name)
 
 
-def script_source(entry: OpEntry) -> str:
-    """A function in TorchScript that calls the op; internal ops have no Python function to script."""
+def script_source(entry: OpEntry, sample: Sample) -> str:
+    """A function in TorchScript that calls the op with the arguments that the sample has, and with the defaults of the
+    others. Internal ops have no Python function to script."""
     schema = entry.op._schema
-    arguments = ", ".join(f"{a.name}: {str(a.type).replace('number', 'float')}" for a in schema.arguments)
+    given = schema.arguments[: len(sample.args)]
+    arguments = ", ".join(f"{a.name}: {str(a.type).replace('number', 'float')}" for a in given)
     count = len(schema.returns)
     returns = "Tensor" if count == 1 else f"Tuple[{', '.join(['Tensor'] * count)}]"
-    names = ", ".join(a.name for a in schema.arguments)
+    names = ", ".join(a.name for a in given)
     call = f"torch.ops.{entry.namespace}.{entry.base_name}({names})"
     return f"def call({arguments}) -> {returns}:\n    return {call}\n"
 
 
 @checks("TorchScript", over=(samples("basic"),))
 def called_from_torchscript(entry: OpEntry, name: str) -> None:
-    unit = torch.jit.CompilationUnit(script_source(entry))
     sample = entry.sample(name)
+    unit = torch.jit.CompilationUnit(script_source(entry, sample))
     for _ in range(3):
         assert_close(results(entry, sample.bind(unit.call), sample), expected_results(entry, sample), name)
 
