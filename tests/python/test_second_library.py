@@ -66,8 +66,8 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 
 # The compiler sees one kind of node for every operator: of an attribute, of two outputs, and of sizes.
 COMPILED = {"swish", "sincos", "crop_or_pad"}
-# gated's gradients are operators of all its tensors, also of those whose values they do not use. trilinear's formula, which
-# is written by hand, keeps more than it needs.
+# gated's gradients are operators of all its tensors, also of those whose values they do not use. trilinear's formula is
+# written by hand and keeps more than it needs.
 EXCEPTIONS = {"gated": ["kept alive"], "trilinear": ["kept alive"]}
 
 
