@@ -240,10 +240,6 @@ void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> input
 
 }  // namespace
 
-bool is_differentiated(at::ArrayRef<Tensor> inputs) {
-  return torch::autograd::compute_requires_grad(inputs) || have_tangents(inputs);
-}
-
 void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, at::ArrayRef<Tensor> outputs,
                         c10::function_ref<void()> below, c10::function_ref<std::vector<Attribute>()> attributes) {
   NodePtr<FormulaNode> node;

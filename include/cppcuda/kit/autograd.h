@@ -9,6 +9,7 @@
 // autograd headers are included there only.
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/FunctionRef.h>
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
@@ -48,8 +49,21 @@ struct AnyFormula {
 void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, at::ArrayRef<Tensor> outputs,
                         c10::function_ref<void()> below, c10::function_ref<std::vector<Attribute>()> attributes);
 
-// Whether a tensor requires a gradient or has a tangent.
-bool is_differentiated(at::ArrayRef<Tensor> inputs);
+// Whether a tensor argument requires a gradient or has a tangent.
+template <class... Args>
+bool is_differentiated(const Args&... args) {
+  const bool requires_grad = at::GradMode::is_enabled();
+  const auto of = [requires_grad]<class Arg>(const Arg& arg) {
+    if constexpr (is_tensor_argument<Arg>) {
+      const Tensor* const t = address_of(arg);
+      return t != nullptr && t->defined() &&
+             ((requires_grad && t->requires_grad()) || t->_fw_grad(/*level=*/0).defined());
+    } else {
+      return false;
+    }
+  };
+  return (of(args) || ...);
+}
 
 template <class Formula>
 struct WithoutTypes {
@@ -98,6 +112,10 @@ struct AutogradKernel;
 template <class Formula, class R, class... Args>
 struct AutogradKernel<Formula, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
+    if (!is_differentiated(args...)) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      return Formula::Op::redispatch(keys & c10::after_autograd_keyset, args...);
+    }
     const auto inputs = tensor_arguments(args...);
     std::array<Tensor, tensor_count<R>> outputs;
     run_differentiable(
@@ -122,7 +140,7 @@ struct AutogradThrough;
 template <class TheOp, class With, auto Shape, class R, class... Args>
 struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
-    if (is_differentiated(tensor_arguments(args...))) {
+    if (is_differentiated(args...)) {
       Shape(args...);
       auto all = to_array(With::call(args...));
       std::array<Tensor, tensor_count<R>> outputs;

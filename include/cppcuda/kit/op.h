@@ -134,6 +134,9 @@ inline constexpr bool is_tensor_argument =
 inline Tensor tensor_or_undefined(const Tensor& t) { return t; }
 inline Tensor tensor_or_undefined(const OptionalTensor& t) { return t.value_or(Tensor()); }
 
+inline const Tensor* address_of(const Tensor& t) { return &t; }
+inline const Tensor* address_of(const OptionalTensor& t) { return t.has_value() ? &*t : nullptr; }
+
 // The tensor arguments of a call, in order. Missing optional ones are undefined.
 template <class... Args>
 auto tensor_arguments(const Args&... args) {
