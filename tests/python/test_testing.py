@@ -36,6 +36,71 @@ def test_an_operator_of_torch_passes_whole() -> None:
     assert report.passed == [row for row in ROWS if row != "bad input"]
 
 
+def discrete_fourier_transform(x: Tensor) -> Tensor:
+    size = x.shape[-1]
+    angles = torch.outer(torch.arange(size), torch.arange(size // 2 + 1)).double() * (2 * torch.pi / size)
+    return torch.complex(x @ angles.cos().to(x.dtype), -x @ angles.sin().to(x.dtype))
+
+
+A = torch.tensor([[2.0, 0.5, 0.1], [0.3, 3.0, -0.2], [-0.4, 0.2, 1.5]])
+V = torch.tensor([[0.3, -1.2, 0.7, 2.1], [-0.4, 0.9, -1.5, 0.2], [1.1, -0.6, 0.4, -0.8]])
+FOREIGN: dict[str, tuple[Any, list[tuple[Any, ...]], list[str]]] = {
+    # Arguments that are left out, also keyword-only ones
+    "gelu": (lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)), [(V,)], []),
+    "cumsum": (lambda x, d: x @ torch.ones(x.shape[d], x.shape[d], dtype=x.dtype).triu(), [(V, 1)], []),
+    # It is made of other operators, which vmap calls instead
+    "rms_norm": (lambda x, s: x * (x.square().mean(-1, True) + torch.finfo(x.dtype).eps).rsqrt(), [(V, [4])], []),
+    # Rows of equal values are singular matrices, and have no order; 16 bits are not implemented
+    "linalg_solve": (lambda a, b: torch.linalg.inv(a) @ b, [(A, V)], ["float16", "bfloat16"]),
+    "sort": (lambda x: torch.topk(x, x.shape[-1], largest=False), [(V,)], []),
+    # Complex outputs
+    "fft_rfft": (discrete_fourier_transform, [(V,)], ["float16", "bfloat16", "kept alive"]),
+    # No output is floating point; sizes of outputs that depend on values
+    "argmax": (lambda x, d: torch.topk(x, 1, d)[1].squeeze(d), [(V, 1)], []),
+    "nonzero": (torch.nonzero, [(V,)], ["vmap"]),
+    # No second derivative, no forward mode: each is reported once
+    "scaled_dot_product_attention": (
+        lambda q, k, v: (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v,
+        [(V[None], V.sin()[None], V.cos()[None])],
+        ["double backward", "forward AD", "kept alive", "vmap"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_peoples_operators(name: str) -> None:
+    """What fails is what the operator lacks, and nothing that only relies on it."""
+    reference, samples, failed = FOREIGN[name]
+    slow = ["compile", "compiled autograd", "export", "AOTInductor", "DTensor", "autocast"]
+    report = check(f"aten::{name}", reference, samples, skip=slow)
+    assert report.failed == failed, report
+    assert "it needs" not in str(report.reasons("double backward")), report
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    rows = ["float64", "float16", "double backward", "torch.func", "TorchScript", "vmap"]
+    report = check("aten::sigmoid", sigmoid, [(X,)], only=rows, dtypes=[torch.float64], orders=1, skip={"vmap": "why"})
+    assert report.passed == ["float64", "torch.func", "TorchScript"], report
+    assert report.not_checked == {
+        "float16": "not among the dtypes that were given",
+        "double backward": "orders=1 was given",
+        "vmap": "why",
+    }
+
+
+def test_the_script_that_calls_check_runs_once(tmp_path: Path) -> None:
+    """Also without ``if __name__ == "__main__"``, although DTensor is tested in new processes."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\nfrom cppcuda.testing import check\nprint('once')\n"
+        "report = check('aten::sigmoid', torch.sigmoid, [(torch.randn(3, 2),)], only=['DTensor'])\n"
+        "assert report.passed == ['DTensor'], report\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "once\n"
+
+
 def test_report() -> None:
     report = check("aten::sigmoid", torch.tanh, [(X,)], only=["float64", "bad input", "backward"])
     assert report.failed == ["float64", "backward"] and report.passed == []

@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
+from cppcuda.testing.compare import scalar, size_of
 from cppcuda.testing.matrix import markdown, text
 from cppcuda.testing.registry import PROPERTIES, ROWS, NotCheckedError, Property
 from cppcuda.testing.samples import (
+    FLOAT_DTYPES,
     LAYOUTS,
+    THIRD_ORDER,
     BadInput,
     OpEntry,
     Spec,
@@ -24,6 +28,7 @@ from cppcuda.testing.samples import (
     is_variable,
     make_sample,
     outputs_of,
+    variable_outputs,
 )
 
 # Samples with more elements are not used for derivatives of every order, which would take minutes.
@@ -71,10 +76,10 @@ class Report:
     def reasons(self, row: str, outcome: str = "failed") -> str:
         """Why a property does not hold, or was not checked: the first reason of each test of it."""
         first: dict[str, str] = {}
-        for r in self.results:
-            if row in r.rows and r.outcome == outcome:
-                case = f" ({r.case})" if r.case else ""
-                first.setdefault(r.property, f"{r.property}{case}: {r.reason}" if outcome == "failed" else r.reason)
+        found = [r for r in self.results if row in r.rows and r.outcome == outcome]
+        for r in [r for r in found if not r.property] or found:  # the caller's reason stands for all others
+            case = f" ({r.case})" if r.case else ""
+            first.setdefault(r.property, f"{r.property}{case}: {r.reason}" if outcome == "failed" else r.reason)
         return "; ".join(dict.fromkeys(first.values()))
 
     def _table(self) -> list[list[str]]:
@@ -104,7 +109,9 @@ def check(
     samples: Iterable[Sequence[Any]],
     *,
     only: Iterable[str] = (),
-    skip: Iterable[str] = (),
+    skip: Iterable[str] | Mapping[str, str] = (),
+    dtypes: Iterable[torch.dtype] = FLOAT_DTYPES,
+    orders: int = 3,
     bad_inputs: Iterable[tuple[Sequence[Any], str | None]] = (),
     **expectations: Any,
 ) -> Report:
@@ -114,18 +121,24 @@ def check(
         name: The operator, ``"my_ops::swish"``.
         reference: A function of the same arguments, written with torch's operators.
         samples: The arguments of a few calls. Small tensors with different values are best.
-        only, skip: Names of properties, as in ``cppcuda.testing.ROWS``, that alone are checked, or that are not.
+        only: Names of properties, as in ``cppcuda.testing.ROWS``, that alone are checked.
+        skip: Names of properties that are not checked, or such names with the reasons, which the report prints.
+        dtypes: Those that the operator takes. The others are not checked.
+        orders: How often its outputs can be differentiated in reverse mode: 0, 1, 2 or 3, which stands for any number.
         bad_inputs: Calls that must raise an error: arguments, and the first line of the message or ``None``.
         expectations: Other fields of :class:`cppcuda.testing.OpEntry`, such as ``roundings=3``.
 
     Other dtypes, strides, empty tensors and other numbers of rows are derived from the samples. What has no expectation
-    and cannot be derived is listed as not checked.
+    and cannot be derived is listed as not checked. So is what relies on something that the operator lacks: if its
+    second derivatives raise an error, only "double backward" fails, and nothing else is differentiated twice.
     """
     import cppcuda.testing.properties  # noqa: F401  (fills the registry; loads the compiler)
 
+    reasons = _reasons(skip, dtypes, orders)
     rows = _selected_rows(only, skip)
-    entry = make_entry(name, reference, samples, bad_inputs, expectations)
-    results: list[Result] = []
+    entry = make_entry(name, reference, samples, bad_inputs, {"skip": reasons, **(expectations or {})})
+    entry, results = without_what_it_lacks(entry)
+    results += [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
     for prop in PROPERTIES:
         if not {*prop.rows, *(("float64", "float32", "float16", "bfloat16") if "dtype" in prop.rows else ())} & {*rows}:
             continue
@@ -133,8 +146,17 @@ def check(
     return Report(name, results, rows)
 
 
-def _selected_rows(only: Iterable[str], skip: Iterable[str]) -> list[str]:
-    only, skip = list(only), list(skip)
+def _reasons(skip: Iterable[str] | Mapping[str, str], dtypes: Iterable[torch.dtype], orders: int) -> dict[str, str]:
+    """The rows that are not checked because the caller says so, each with the reason."""
+    reasons = {
+        **{str(d)[6:]: "not among the dtypes that were given" for d in FLOAT_DTYPES if d not in [*dtypes]},
+        **dict.fromkeys(("backward", "double backward", THIRD_ORDER)[orders:], f"orders={orders} was given"),
+    }
+    return {**reasons, **(skip if isinstance(skip, Mapping) else {})}
+
+
+def _selected_rows(only: Iterable[str], skip: Iterable[str] | Mapping[str, str]) -> list[str]:
+    only, skip = list(only), [] if isinstance(skip, Mapping) else list(skip)
     unknown = [row for row in (*only, *skip) if row not in ROWS]
     if unknown:
         raise ValueError(f"check: there is no property {', '.join(map(repr, unknown))}; there are {', '.join(ROWS)}")
@@ -162,6 +184,73 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str]) -> list[Result]:
         except Exception as error:
             results.append(Result(prop.name, case.name, own, "failed", _describe(error)))
     return results
+
+
+def without_what_it_lacks(entry: OpEntry) -> tuple[OpEntry, list[Result]]:
+    """Calls the operator in each way on which many properties rely. Returns an entry that skips what raises an error,
+    and these errors, so that each is reported once."""
+    results: list[Result] = []
+    skip = dict(entry.skip)
+    name = entry.names("basic")[0]
+
+    def try_(row: str, call: Callable[[OpEntry], Any]) -> None:
+        if row in skip:
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                call(entry)
+        except NotCheckedError as reason:
+            skip[row] = str(reason)
+        except Exception as error:
+            skip[row] = _describe(error)
+            own = row if row in ROWS else "double backward"
+            results.append(Result("first_call", "", (own,), "failed", skip[row]))
+
+    for dtype in FLOAT_DTYPES:
+        try_(str(dtype)[6:], partial(call_in, name, dtype))
+    if "float64" in skip:
+        return replace(entry, skip={row: skip.get(row, "it needs float64") for row in (*ROWS, *skip)}), results
+    if not any(is_variable(t) for t in entry.sample(name).bind(entry.op)(*entry.sample(name).tensors)):
+        entry = replace(entry, differentiable=False)
+    if entry.differentiable:
+        for order, row in enumerate(("backward", "double backward", THIRD_ORDER), 1):
+            try_(row, partial(nth_gradients, name, order))
+        try_("forward AD", lambda e: torch.func.jvp(e.sample(name).bind(e.op), *[e.sample(name).tensors] * 2))
+    one_of_two = lambda t: torch.stack([t, t])  # noqa: E731
+    try_("vmap", lambda e: torch.vmap(e.sample(name).bind(e.op))(*map(one_of_two, e.sample(name).tensors)))
+    try_("meta", partial(fake_outputs, name))
+    return replace(entry, skip=skip), results
+
+
+def call_in(name: str, dtype: torch.dtype, entry: OpEntry) -> None:
+    entry.op(*entry.sample(name, dtype).args)
+
+
+def nth_gradients(name: str, order: int, entry: OpEntry) -> None:
+    """Computes gradients of a function of gradients, and so on. An error if none of them is part of a graph, and those
+    of the reference are."""
+    sample = entry.sample(name).requires_grad()
+    for f in (entry.reference, entry.op):
+        values = variable_outputs(f(*sample.args))
+        for n in range(order):
+            if not any(t.requires_grad for t in values):
+                if f is entry.reference:
+                    raise NotCheckedError(f"the reference has no derivative of order {n + 1}")
+                what = (
+                    "an output has no grad_fn: no kernel computes gradients" if n == 0 else "a gradient has no grad_fn"
+                )
+                raise AssertionError(what)
+            options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+            values = torch.autograd.grad(scalar(values), sample.tensors, create_graph=True, **options)
+
+
+def fake_outputs(name: str, entry: OpEntry) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        try:
+            entry.op(*entry.sample(name).map_inputs(mode.from_tensor).args)
+        except DynamicOutputShapeException as error:
+            raise NotCheckedError("the sizes of its outputs depend on values") from error
 
 
 def _describe(error: Exception) -> str:
@@ -206,13 +295,33 @@ def make_entry(
             return False
         return shapes[0] == shapes[1]
 
+    def is_well_posed(spec: Spec) -> bool:
+        """Whether the reference takes a sample, and has nearly the same outputs and gradients for nearly the same
+        values. Rows of equal values, for example, are singular matrices, and have no order and no variance."""
+        exact = make_sample(spec, torch.float64, "cpu")
+        generator = torch.Generator().manual_seed(0)
+        near = exact.map(lambda t: t * (1 + 1e-14 * torch.randn(t.shape, generator=generator, dtype=t.dtype)))
+        changes = []
+        for sample in (exact.requires_grad(), near.requires_grad()):
+            try:
+                outputs = outputs_of(reference(*sample.args))
+                some = [t for t in variable_outputs(outputs) if t.requires_grad]
+                options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+                grads = torch.autograd.grad(scalar(some), sample.tensors, **options) if some else ()
+            except Exception:
+                return False
+            changes.append([*outputs, *grads])
+        if [t.shape for t in changes[0]] != [t.shape for t in changes[1]]:
+            return False
+        return all(size_of(a * 1.0 - b) <= 1e-9 * size_of(a) for a, b in zip(*changes, strict=True))
+
     all_specs = [Spec(f"sample{i}", tuple(map(_as_argument, args)), "basic") for i, args in enumerate(given)]
     specs = [_basic_or_shape(spec) for spec in all_specs]
     if not any(spec.tag == "basic" for spec in specs):
         small = [spec for spec in map(_with_few_rows, all_specs) if accepts(spec.args)]
         specs += small if small else [Spec(f"{all_specs[0].name}_whole", all_specs[0].args, "basic")]
     for spec in all_specs:
-        specs += _with_layouts(spec)
+        specs += [s for s in _with_layouts(spec) if is_well_posed(s)]
         empty = resized(spec.args, 0)
         if empty is not None and accepts(empty):
             specs.append(Spec(f"{spec.name}_empty", empty))

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cppcuda.testing.samples import DEVICES, FLOAT_DTYPES, OpEntry
+from cppcuda.testing.samples import DEVICES, OpEntry
 
 # The rows of the support matrix and of reports, in this order.
 ROWS = (
@@ -86,7 +86,7 @@ def dtypes(entry: OpEntry) -> Iterator[Case]:
 
 def plain_dtypes(entry: OpEntry) -> Iterator[Case]:
     """The parameter `dtype`, which all tensors have."""
-    for dtype in FLOAT_DTYPES:
+    for dtype in entry.plain_dtypes:
         yield Case(str(dtype)[6:], {"dtype": dtype})
 
 
@@ -111,7 +111,7 @@ class Requirement:
     reason: str
 
 
-DIFFERENTIABLE = Requirement(lambda e: e.differentiable, "the entry has differentiable=False")
+DIFFERENTIABLE = Requirement(lambda e: e.orders > 0, "there is no backward, or the entry has differentiable=False")
 HAS_BACKWARD = Requirement(lambda e: e.backward is not None, "no backward operator is given")
 HAS_BAD_INPUTS = Requirement(lambda e: bool(e.all_bad_inputs), "no bad_inputs are given")
 HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only oracle")
@@ -136,6 +136,7 @@ class Property:
     compiles: bool
     internal: bool
     loop: tuple[str, ...] = ()  # the tags of the samples of each case
+    uses: tuple[str, ...] = ()  # other rows without which it says nothing
 
     def cases(self, entry: OpEntry) -> Iterator[Case]:
         """The calls that check this property; none if the entry lacks what they need."""
@@ -147,7 +148,11 @@ class Property:
 
     def missing(self, entry: OpEntry) -> str:
         """Why this property cannot be checked, or an empty string."""
-        return next((r.reason for r in self.needs if not r.holds(entry)), "")
+        if reason := next((r.reason for r in self.needs if not r.holds(entry)), ""):
+            return reason
+        own = next((entry.skip[row] for row in self.rows if row in entry.skip), "")
+        uses = (*self.uses, *(("meta",) if self.compiles else ()))
+        return own or next((f"it needs {row}" for row in uses if row in entry.skip), "")
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
@@ -192,15 +197,17 @@ def checks(
     *rows: str,
     over: Iterable[Axis | samples] = (),
     needs: Iterable[Requirement] = (),
+    uses: Iterable[str] = (),
     compiles: bool = False,
     internal: bool | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a function to the properties. It checks these rows, once for each case of the product of the axes.
 
-    Compiles: it runs the compiler. Internal: the suite checks it for internal operators too; by default unless it
-    tests a transform, because those of the public operators call the internal ones.
+    Uses: other rows without which it says nothing. Compiles: it runs the compiler. Internal: the suite checks it for
+    internal operators too; by default unless it tests a transform, because those of the public operators call the
+    internal ones.
     """
-    unknown = set(rows) - {*ROWS, "dtype"}
+    unknown = {*rows, *uses} - {*ROWS, "dtype"}
     assert rows and not unknown, unknown
     loop = tuple(tag for axis in over if isinstance(axis, samples) for tag in axis.tags)
     axes = tuple(axis for axis in over if not isinstance(axis, samples))
@@ -208,7 +215,9 @@ def checks(
         internal = not {*TRANSFORMS, "autocast"} & set(rows)
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        PROPERTIES.append(Property(function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop))
+        PROPERTIES.append(
+            Property(function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop, tuple(uses))
+        )
         return function
 
     return add

@@ -22,6 +22,9 @@ FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
+# What `OpEntry.skip` may name besides the rows of the report: three derivatives in reverse mode.
+THIRD_ORDER = "third order"
+
 # The tolerance of one kernel call compared with float64 on the same inputs: rounding of the result and of float32 sums.
 TOLERANCE: Mapping[torch.dtype, dict[str, float]] = {
     torch.float64: {"rtol": 1e-11, "atol": 1e-12},
@@ -155,10 +158,10 @@ class Sample:
 
     def bind(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
         """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes, and
-        without those that are not floating point."""
+        without those that are not floating point, if one is. A complex output is a real one with another dim."""
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return tuple(t for t in computed(op(*self.with_tensors(tensors).args)) if is_variable(t))
+            return variable_outputs(op(*self.with_tensors(tensors).args))
 
         return function
 
@@ -166,7 +169,7 @@ class Sample:
         """The same as a function of all tensors, so that those of indices may have other sizes too."""
 
         def function(*inputs: Tensor) -> tuple[Tensor, ...]:
-            return tuple(t for t in computed(op(*self.with_inputs(inputs).args)) if is_variable(t))
+            return variable_outputs(op(*self.with_inputs(inputs).args))
 
         return function
 
@@ -187,6 +190,12 @@ def outputs_of(result: Any) -> tuple[Tensor, ...]:
 def computed(result: Any) -> tuple[Tensor, ...]:
     """The outputs without those that output_mask excludes, which are empty tensors of one dim."""
     return tuple(t for t in outputs_of(result) if t.dim() != 1 or t.shape[0] != 0)
+
+
+def variable_outputs(result: Any) -> tuple[Tensor, ...]:
+    """The outputs that take part in differentiation, or all of them if none does."""
+    every = tuple(torch.stack((t.real, t.imag), -1) if t.is_complex() else t for t in computed(result))
+    return tuple(t for t in every if is_variable(t)) or every
 
 
 def is_wide(argument: int, t: T) -> bool:
@@ -272,6 +281,9 @@ class OpEntry:
     # A strategy of hypothesis for arguments, also with a T for each tensor; for tests with random sizes
     arguments: Any = None
     bad_inputs: tuple[BadInput, ...] = ()
+    # Rows of the report that are not checked, each with the reason. What relies on such a row is not checked either:
+    # without "double backward", nothing is differentiated twice, and without "float16", nothing is called in float16.
+    skip: Mapping[str, str] = field(default_factory=dict)
     # Sizes of letters of the declaration, besides those that it calls independent, that may have any size
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
@@ -413,7 +425,17 @@ class OpEntry:
     def dtypes(self) -> list[tuple[torch.dtype, bool]]:
         """The dtypes of a call, each with `mixed`: whether the wide arguments are float32 beside 16-bit ones."""
         mixed = (False, True) if self.has_wide else (False,)
-        return [(dtype, m) for dtype in FLOAT_DTYPES for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
+        return [(dtype, m) for dtype in self.plain_dtypes for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
+
+    @property
+    def plain_dtypes(self) -> list[torch.dtype]:
+        return [dtype for dtype in FLOAT_DTYPES if str(dtype)[6:] not in self.skip]
+
+    @property
+    def orders(self) -> int:
+        """How often the outputs can be differentiated in reverse mode; three times are enough."""
+        missing = ("backward", "double backward", THIRD_ORDER)
+        return next((order for order, row in enumerate(missing) if row in self.skip), 3) if self.differentiable else 0
 
     def spec(self, name: str) -> Spec:
         return next(s for s in self.all_specs if s.name == name)

@@ -103,7 +103,7 @@ def shifted_copies(count: int, t: Tensor) -> Tensor:
     return torch.stack([t + i / 8 if is_variable(t) else t for i in range(count)])
 
 
-@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
+@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), uses=("vmap",), compiles=True)
 def one_graph_for_all_sizes_of_vmap(entry: OpEntry) -> None:
     """With a batching rule that computes in int, every batch would be compiled again."""
     counter = CompileCounterWithBackend("aot_eager")
@@ -137,6 +137,7 @@ def transforms(f: Callable[..., tuple[Tensor, ...]], count: int) -> dict[str, Ca
     "compile",
     over=(each("transform", transforms(lambda *t: t, 1)),),
     needs=(DIFFERENTIABLE, PUBLIC),
+    uses=("double backward", "forward AD", "vmap"),
     compiles=True,
 )
 def compiled_transforms(entry: OpEntry, transform: str) -> None:
@@ -215,7 +216,9 @@ def compiled_autograd_captures_once(entry: OpEntry) -> None:
         assert len(own) == 1, "the formula was inlined or run while it was captured"
 
 
-@checks("compiled autograd", over=(samples("basic"),), needs=(DIFFERENTIABLE,), compiles=True)
+@checks(
+    "compiled autograd", over=(samples("basic"),), needs=(DIFFERENTIABLE,), uses=("double backward",), compiles=True
+)
 def double_backward_under_compiled_autograd(entry: OpEntry, name: str) -> None:
     results = []
     for f in both(entry, entry.sample(name)):

@@ -7,9 +7,11 @@ import importlib
 import io
 import itertools
 import os
+import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -60,6 +62,20 @@ def work(rank: int, store: str, libraries: list[str], connection: Connection) ->
             connection.send(traceback.format_exc())
 
 
+@contextmanager
+def without_main_module() -> Iterator[None]:
+    """A process that is started here does not run the script again that calls ``check``."""
+    main = sys.modules["__main__"]
+    before: dict[str, Any] = {
+        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
+    }
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(before)
+
+
 class Cluster:
     """`cluster(f, *args)` calls a function of an importable module in each process."""
 
@@ -78,7 +94,8 @@ class Cluster:
             ours, theirs = context.Pipe()
             store = os.fspath(Path(self.folder.name) / f"store{self.starts}")
             process = context.Process(target=work, args=(rank, store, self.libraries, theirs), daemon=True)
-            process.start()
+            with without_main_module():
+                process.start()
             theirs.close()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -124,7 +141,10 @@ def on_cluster(function: Callable[..., None], entry: OpEntry, sample: Sample, *a
         cluster()(run, function, entry.name, entry.modules, data.getvalue())
     except AssertionError as error:
         if UnknownError.__name__ in str(error):
-            reason = f"a new process has no operator {entry.name}: modules must name the module that registers it"
+            reason = (
+                f"a new process has no operator {entry.name}: modules must name the module that registers it, which is "
+                "not the script that runs"
+            )
             raise NotCheckedError(reason) from None
         raise
 

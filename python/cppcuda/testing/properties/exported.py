@@ -159,7 +159,7 @@ def every_basic_sample(entry: OpEntry, name: str) -> None:
     assert_close(exported(Call(entry, sample), sample).module()(*sample.inputs), expected, name)
 
 
-@checks("export", needs=(HAS_SIZES,), compiles=True)
+@checks("export", needs=(HAS_SIZES,), uses=("vmap",), compiles=True)
 def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
     """A batching rule that computes in int would fix the batch size."""
 
@@ -216,7 +216,7 @@ def packaged(program: torch.export.ExportedProgram) -> Iterator[Any]:
 @checks("AOTInductor", needs=(HAS_SIZES, PUBLIC), compiles=True)
 def aot_inductor(entry: OpEntry) -> None:
     sample = entry.of_size(TRACED, torch.float32)
-    model = Gradients if entry.differentiable and takes_gradients_inside(Gradients, entry, sample) else Call
+    model = Gradients if entry.orders and takes_gradients_inside(Gradients, entry, sample) else Call
     module, plain = (model(entry, sample, op) for op in (entry.op, entry.reference))
     shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
     with packaged(exported(module, sample, dynamic_shapes=shapes)) as loaded:
@@ -225,7 +225,7 @@ def aot_inductor(entry: OpEntry) -> None:
             assert_close(tuple(loaded(*other.inputs)), plain(*other.inputs), f"{rows} rows", rtol=1e-4, atol=1e-4)
 
 
-@checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
+@checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), uses=("double backward",), compiles=True)
 def second_order_inside_an_aot_inductor_model(entry: OpEntry) -> None:
     """It calls the backward operators, too. Undefined tensors do not work here: an output that is excluded is empty."""
     model = GradientsThroughGradients

@@ -34,14 +34,14 @@ def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return torch.jit.load(buffer)
 
 
-def results(entry: OpEntry, f: Callable[..., Any], sample: Sample, order: int = 2) -> list[Tensor]:
+def results(entry: OpEntry, f: Callable[..., Any], sample: Sample) -> list[Tensor]:
     """Outputs and gradients of first and second order."""
-    if not entry.differentiable:
+    if not entry.orders:
         return list(outputs_of(f(*sample.tensors)))
     sample = sample.requires_grad()
     out = tuple(t for t in outputs_of(f(*sample.tensors)) if is_variable(t))
     found = [*out]
-    for _ in range(order):
+    for _ in range(min(entry.orders, 2)):
         out = torch.autograd.grad(scalar(out), sample.tensors, create_graph=True, materialize_grads=True)
         found += out
     return found
