@@ -95,7 +95,14 @@ void check_kernels() {
 AnyKernel look_up(const char* name) {
   check_kernels();
   const AnyKernel kernel = library.kernels()->find(name);
-  TORCH_INTERNAL_ASSERT(kernel != nullptr, "no kernel ", name);
+  if (kernel == nullptr) {
+    const std::string types = c10::demangle(name);  // KernelName<Params, Context>
+    const bool is_cpu = types.find("CpuContext") != std::string::npos;
+    const size_t first = types.find('<') + 1, last = types.rfind(',');
+    TORCH_CHECK(false, library_name(), ": there is no ", is_cpu ? "CPU" : "CUDA", " kernel for ",
+                types.substr(first, last - first), ". Add it to the table with kit::add_to_table in ",
+                is_cpu ? "a cpu/kernel.cpp" : "a .cu file");
+  }
   return kernel;
 }
 

@@ -7,6 +7,7 @@
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
 #include "cppcuda/kit/elementwise/arguments.h"
+#include "cppcuda/kit/kernels.h"
 #include "cppcuda/kit/math/divide.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
@@ -315,6 +316,17 @@ TEST(AutogradKernel, RefusesAKernelThatReturnsItsInput) {
               ReturnsMemory::call(x);
             }).find("kit_test::returns_memory: a kernel returned the memory of its input"),
             std::string::npos);
+}
+
+template <class T>
+struct NobodysParams {};
+
+TEST(Kernels, AMissingOneIsNamed) {
+  const std::string message = error_of([] { kit::run(at::kCPU, NobodysParams<double>()); });
+  EXPECT_NE(message.find(": there is no CPU kernel for "), std::string::npos) << message;
+  EXPECT_NE(message.find("NobodysParams<double>. Add it to the table with kit::add_to_table in a cpu/kernel.cpp"),
+            std::string::npos)
+      << message;
 }
 
 // An argument passed by value must still exist when the attributes are read from it.
