@@ -169,6 +169,6 @@ def test_an_interrupt_ends_the_build(start: Start, tmp_path: Path, interrupt: st
 
 def test_mutations_apply() -> None:
     mutations = load_script(SCRIPTS.parent / "tools/mutations.py").MUTATIONS
-    assert len({m.name for m in mutations}) == len(mutations) >= 40
+    assert len({m.name for m in mutations}) == len(mutations) >= 20
     for m in mutations:
         assert (SCRIPTS.parent / m.file).read_text().count(m.text) == 1, f"{m.name}: {m.file} has other text now"
