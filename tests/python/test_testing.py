@@ -88,6 +88,18 @@ def test_what_is_left_out_has_a_reason() -> None:
     }
 
 
+def test_arguments_without_a_gradient() -> None:
+    """The weight of a lerp, say, is treated like indices: it is neither differentiated nor batched."""
+    rows = ["float16", "strides", "backward", "double backward", "forward AD", "kept alive", "vmap", "torch.func"]
+    samples = [(V, V.sin(), V.cos().square())]
+    reference = lambda x, end, weight: x + weight.detach() * (end - x)  # noqa: E731
+    assert "backward" in check("aten::lerp.Tensor", reference, samples, only=rows).failed
+    report = check("aten::lerp.Tensor", reference, samples, only=rows, differentiable=("self", "end"))
+    assert not report.failed, report
+    with pytest.raises(ValueError, match=r"OpEntry: aten::lerp\.Tensor has no argument start"):
+        check("aten::lerp.Tensor", reference, samples, only=rows, differentiable=("start", "end"))
+
+
 def test_the_script_that_calls_check_runs_once(tmp_path: Path) -> None:
     """Also without ``if __name__ == "__main__"``, although DTensor is tested in new processes."""
     script = tmp_path / "script.py"

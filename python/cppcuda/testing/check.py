@@ -280,7 +280,7 @@ def make_entry(
     for args in given:
         if not any(is_variable(a) for a in args):
             raise ValueError("check: each sample must have a floating point tensor")
-    bare = OpEntry(name, reference, ())
+    bare = OpEntry(name, reference, (), differentiable=(expectations or {}).get("differentiable", True))
     try:
         op = bare.op
     except (AttributeError, IndexError) as error:
@@ -298,7 +298,7 @@ def make_entry(
     def is_well_posed(spec: Spec) -> bool:
         """Whether the reference takes a sample, and has nearly the same outputs and gradients for nearly the same
         values. Rows of equal values, for example, are singular matrices, and have no order and no variance."""
-        exact = make_sample(spec, torch.float64, "cpu")
+        exact = make_sample(spec, torch.float64, "cpu", constants=bare.constants)
         generator = torch.Generator().manual_seed(0)
         near = exact.map(lambda t: t * (1 + 1e-14 * torch.randn(t.shape, generator=generator, dtype=t.dtype)))
         changes = []

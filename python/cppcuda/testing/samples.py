@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -114,14 +114,19 @@ class Sample:
     """Arguments of one call. Transforms see `tensors`, the floating-point ones; `bind` puts the rest back in place.
 
     Another tensor, such as one of indices, has no gradient. Tests in which sizes change pass it too (`inputs`).
+    `constants` are the positions of floating-point tensors that are treated like those.
     """
 
     name: str
     args: tuple[Any, ...]
+    constants: frozenset[int] = frozenset()
+
+    def _varies(self, position: int) -> bool:
+        return is_variable(self.args[position]) and position not in self.constants
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(a for a in self.args if is_variable(a))
+        return tuple(a for i, a in enumerate(self.args) if self._varies(i))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -134,11 +139,11 @@ class Sample:
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Sample:
         it = iter(tensors)
-        return Sample(self.name, tuple(next(it) if is_variable(a) else a for a in self.args))
+        return replace(self, args=tuple(next(it) if self._varies(i) else a for i, a in enumerate(self.args)))
 
     def with_inputs(self, inputs: tuple[Tensor, ...]) -> Sample:
         it = iter(inputs)
-        return Sample(self.name, tuple(next(it) if isinstance(a, Tensor) else a for a in self.args))
+        return replace(self, args=tuple(next(it) if isinstance(a, Tensor) else a for a in self.args))
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Sample:
         return self.with_tensors(tuple(map(f, self.tensors)))
@@ -147,7 +152,7 @@ class Sample:
         return self.with_inputs(tuple(map(f, self.inputs)))
 
     def double(self) -> Sample:
-        return self.map(lambda t: t.detach().double())
+        return self.map_inputs(lambda t: t.detach().double() if is_variable(t) else t)
 
     def requires_grad(self) -> Sample:
         return self.map(lambda t: t.detach().requires_grad_())
@@ -211,7 +216,12 @@ def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:
 
 
 def make_sample(
-    spec: Spec, dtype: torch.dtype, device: str, mixed: bool = False, is_wide: Callable[[int, T], bool] = is_wide
+    spec: Spec,
+    dtype: torch.dtype,
+    device: str,
+    mixed: bool = False,
+    is_wide: Callable[[int, T], bool] = is_wide,
+    constants: frozenset[int] = frozenset(),
 ) -> Sample:
     args, index = [], 0
     for i, arg in enumerate(spec.args):
@@ -223,7 +233,7 @@ def make_sample(
             index += 1
         else:
             args.append(arg)
-    return Sample(f"{spec.name}{'_mixed' if mixed else ''}", tuple(args))
+    return Sample(f"{spec.name}{'_mixed' if mixed else ''}", tuple(args), constants)
 
 
 def with_layouts(args: tuple[Any, ...]) -> Iterator[Spec]:
@@ -288,7 +298,9 @@ class OpEntry:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
     output_like: tuple[str, ...] = ()
-    differentiable: bool = True  # False: no gradient is expected, and none is checked
+    # False: no gradient is expected, and none is checked. Names of arguments: those of which a gradient and a batch are
+    # taken; other floating-point tensors are treated like indices
+    differentiable: bool | tuple[str, ...] = True
     # The kind of op for transforms, such as "elementwise", "row", "indexed row", "linear map", "matrix product";
     # backward ops need none
     mechanism: str = ""
@@ -413,6 +425,16 @@ class OpEntry:
     def argument_names(self) -> list[str]:
         return [a.name for a in self.op._schema.arguments]
 
+    @cached_property
+    def constants(self) -> frozenset[int]:
+        """The positions of arguments without a gradient, if `differentiable` names those with one."""
+        if isinstance(self.differentiable, bool):
+            return frozenset()
+        unknown = set(self.differentiable) - {*self.argument_names}
+        if unknown:
+            raise ValueError(f"OpEntry: {self.name} has no argument {', '.join(sorted(unknown))}")
+        return frozenset(i for i, name in enumerate(self.argument_names) if name not in self.differentiable)
+
     def is_wide(self, argument: int, t: T) -> bool:
         """Whether an argument may be float32 while others have 16 bits."""
         return self.declaration.is_wide(argument) if self.declaration else t.wide
@@ -441,11 +463,11 @@ class OpEntry:
         return next(s for s in self.all_specs if s.name == name)
 
     def sample(self, name: str, dtype: torch.dtype = torch.float64, device: str = "cpu", mixed: bool = False) -> Sample:
-        return make_sample(self.spec(name), dtype, device, mixed, self.is_wide)
+        return make_sample(self.spec(name), dtype, device, mixed, self.is_wide, self.constants)
 
     def of_size(self, rows: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Sample:
         args = self.sized(rows) if self.sized else self._derived.rows_args(self, rows)
-        return make_sample(Spec(f"{rows} rows", args), dtype, device)
+        return make_sample(Spec(f"{rows} rows", args), dtype, device, constants=self.constants)
 
     @property
     def row_dims(self) -> RowDims:

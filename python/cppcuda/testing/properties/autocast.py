@@ -37,7 +37,7 @@ def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
             return make_tensor(t, torch.float32 if fixed else next(it), device, i)
 
         args = tuple(make(i, a) if isinstance(a, T) else a for i, a in enumerate(spec.args))
-        samples.append(Sample(str(dtypes), args))
+        samples.append(Sample(str(dtypes), args, entry.constants))
     return samples
 
 

@@ -75,7 +75,8 @@ def sample_of(draw: Callable[[Any], Any], entry: OpEntry, device: str) -> tuple[
             tensor = make_tensor(arg, torch.float32 if mixed and entry.is_wide(i, arg) else dtype, device, seed + i)
             arg = layouts(draw, tensor.dim())(tensor)
         args.append(arg)
-    return dtype, Sample(str([tuple(a.shape) if isinstance(a, Tensor) else a for a in args]), tuple(args))
+    name = str([tuple(a.shape) if isinstance(a, Tensor) else a for a in args])
+    return dtype, Sample(name, tuple(args), entry.constants)
 
 
 @checks("strides", over=(devices,), needs=(HAS_STRATEGY, DIFFERENTIABLE))
