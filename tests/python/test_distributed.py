@@ -8,14 +8,14 @@ import cppcuda
 import pytest
 import torch
 from cppcuda.testing.compare import assert_close
-from cppcuda.testing.samples import OPS, OpEntry, Sample, forward_ops
+from cppcuda.testing.samples import OPS, OpEntry, Sample, forward_ops, outputs_of
 from support import LOCATING, over_ops
 from torch import Tensor, distributed
 
 if not distributed.is_available():
     pytest.skip("torch was built without distributed", allow_module_level=True)
 
-from cppcuda.testing.properties.distributed import distribute, mesh, on_cluster
+from cppcuda.testing.properties.distributed import check_every_placement, distribute, mesh, on_cluster
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -76,6 +76,13 @@ def check_features(op: Any, sample: Sample) -> None:
 def test_features_are_not_sent() -> None:
     sample = Sample("features", (torch.randn(4, 8, 6), torch.rand(4, 3)))
     on_cluster(check_features, entry_of("trilinear"), sample)
+
+
+def test_a_gradient_that_is_not_requested() -> None:
+    """It is an empty tensor without the dims by which the other one is sharded."""
+    entry = entry_of("_trilinear_backward")
+    sample = entry.sample("mask_01")
+    on_cluster(check_every_placement, entry, sample, list(outputs_of(entry.reference(*sample.args))))
 
 
 def check_sizes(op: Any, sample: Sample) -> None:
