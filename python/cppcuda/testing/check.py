@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 
 from cppcuda.testing.compare import scalar, size_of
 from cppcuda.testing.matrix import markdown, text
-from cppcuda.testing.registry import PROPERTIES, ROWS, NotCheckedError, Property
+from cppcuda.testing.registry import NEEDS, PROPERTIES, ROWS, NotCheckedError, Property
 from cppcuda.testing.samples import (
     FLOAT_DTYPES,
     LAYOUTS,
@@ -82,13 +82,21 @@ class Report:
             first.setdefault(r.property, f"{r.property}{case}: {r.reason}" if outcome == "failed" else r.reason)
         return "; ".join(dict.fromkeys(first.values()))
 
+    def needs(self, row: str) -> str:
+        """The properties that the operator lacks, without which parts of another one were not checked."""
+        found = {r.reason for r in self.results if row in r.rows and r.reason.startswith(NEEDS)}
+        names = {name for reason in found for name in reason.removeprefix(NEEDS).split(" and ")}
+        missing = [name for name in ROWS if name in names]
+        return f"except for what needs {', '.join(missing)}" if missing else ""
+
     def _table(self) -> list[list[str]]:
-        table = [[f"`{self.name}`", "", ""]]
+        found = f"{len(self.failed)} of {len(self.rows)} fail" if self.failed else "nothing fails"
+        table = [[f"`{self.name}`", found, ", ".join(self.failed)]]
         for row in self.rows:
             if row in self.failed:
                 table.append([row, "**fails**", self.reasons(row)])
             elif row in self.passed:
-                table.append([row, "yes", ""])
+                table.append([row, "yes", self.needs(row)])
             else:
                 table.append([row, "not checked", self.not_checked[row]])
         return table
@@ -212,7 +220,8 @@ def without_what_it_lacks(entry: OpEntry) -> tuple[OpEntry, list[Result]]:
     if "float64" in skip:
         return replace(entry, skip={row: skip.get(row, "it needs float64") for row in (*ROWS, *skip)}), results
     if not any(is_variable(t) for t in entry.sample(name).bind(entry.op)(*entry.sample(name).tensors)):
-        entry = replace(entry, differentiable=False)
+        derivatives = ("backward", "double backward", "forward AD", "kept alive", "saved tensors")
+        skip.update(dict.fromkeys(derivatives, "no output is floating point"))
     if entry.differentiable:
         for order, row in enumerate(("backward", "double backward", THIRD_ORDER), 1):
             try_(row, partial(nth_gradients, name, order))

@@ -86,6 +86,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # ---------------------------------------------------------------- support matrix
 
 
+@pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]  # before -k selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         params = getattr(item, "callspec", None)
@@ -95,6 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("capability"):
             # user_properties are part of the report, also of one from an xdist worker.
             item.user_properties.append(("capability", [entry.name, mark.args[0]]))
+            item.extra_keyword_matches.add(mark.args[0].replace(" ", "_"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -118,6 +120,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("support matrix")
         terminalreporter.write_line(_matrix.text())
     for entry in OPS:
+        for row, reason in entry.skip.items():
+            terminalreporter.write_line(f"{entry.name}: {row} is not checked: {reason}")
         if entry.template_files:
             files = ", ".join(entry.template_files)
             terminalreporter.write_line(

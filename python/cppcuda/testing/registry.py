@@ -49,6 +49,9 @@ TRANSFORMS = frozenset(
 )
 
 
+NEEDS = "it needs "  # and the names of the rows that the operator lacks
+
+
 class NotCheckedError(Exception):
     """Says why a property was not checked."""
 
@@ -111,7 +114,7 @@ class Requirement:
     reason: str
 
 
-DIFFERENTIABLE = Requirement(lambda e: e.orders > 0, "there is no backward, or the entry has differentiable=False")
+DIFFERENTIABLE = Requirement(lambda e: e.orders > 0, "the operator has no gradient, or differentiable=False was given")
 HAS_BACKWARD = Requirement(lambda e: e.backward is not None, "no backward operator is given")
 HAS_BAD_INPUTS = Requirement(lambda e: bool(e.all_bad_inputs), "no bad_inputs are given")
 HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only oracle")
@@ -148,11 +151,13 @@ class Property:
 
     def missing(self, entry: OpEntry) -> str:
         """Why this property cannot be checked, or an empty string."""
-        if reason := next((r.reason for r in self.needs if not r.holds(entry)), ""):
+        own = (entry.skip[row] for row in self.rows if row in entry.skip)
+        needs = (r.reason for r in self.needs if not r.holds(entry))
+        if reason := next(itertools.chain(own, needs), ""):
             return reason
-        own = next((entry.skip[row] for row in self.rows if row in entry.skip), "")
         uses = (*self.uses, *(("meta",) if self.compiles else ()))
-        return own or next((f"it needs {row}" for row in uses if row in entry.skip), "")
+        missing = [row for row in uses if row in entry.skip]
+        return NEEDS + " and ".join(missing) if missing else ""
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)

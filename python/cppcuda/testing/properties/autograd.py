@@ -28,6 +28,7 @@ from cppcuda.testing.compare import (
 from cppcuda.testing.registry import (
     DIFFERENTIABLE,
     MADE_WITH_KIT,
+    NEEDS,
     NotCheckedError,
     Requirement,
     checks,
@@ -543,7 +544,7 @@ def tensor_hooks_and_retained_gradients(entry: OpEntry, name: str) -> None:
 )
 def functional_jacobian_vectorized(entry: OpEntry, name: str, strategy: str) -> None:
     if strategy == "forward-mode" and "forward AD" in entry.skip:
-        raise NotCheckedError("it needs forward AD")
+        raise NotCheckedError(f"{NEEDS}forward AD")
     sample = entry.sample(name)
     f, tensors = sample.bind(entry.op), sample.tensors
     actual = torch.autograd.functional.jacobian(f, tensors, vectorize=True, strategy=strategy)

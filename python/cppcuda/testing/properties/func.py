@@ -29,6 +29,7 @@ from cppcuda.testing.registry import (
     HAS_BACKWARD,
     HAS_SIZES,
     MADE_WITH_KIT,
+    NEEDS,
     NotCheckedError,
     checks,
     dtypes,
@@ -165,7 +166,7 @@ def needed_by(transform: str) -> set[str]:
 @checks("torch.func", over=(samples("basic"), each("transform", TRANSFORMS)), needs=(DIFFERENTIABLE,))
 def transform(entry: OpEntry, name: str, transform: str) -> None:
     if missing := needed_by(transform) & {*entry.skip}:
-        raise NotCheckedError(f"it needs {' and '.join(sorted(missing))}")
+        raise NotCheckedError(NEEDS + " and ".join(sorted(missing)))
     sample = entry.sample(name)
     run = TRANSFORMS[transform]
     assert_close(run(sample.bind(entry.op), sample.tensors), run(sample.bind(entry.reference), sample.tensors), name)
