@@ -114,6 +114,28 @@ def test_the_script_that_calls_check_runs_once(tmp_path: Path) -> None:
     assert done.stdout == "once\n"
 
 
+CRASH = """
+import os, torch
+from cppcuda.testing import check
+
+@torch.library.custom_op("testing::crash", mutates_args=())
+def crash(x: torch.Tensor) -> torch.Tensor:
+    if torch.get_num_threads() == 3:
+        os.abort()
+    return x + 1
+
+check("testing::crash", lambda x: x + 2, [(torch.randn(3, 2),)], only=["float64", "threads"])
+"""
+
+
+def test_a_crash_is_reported() -> None:
+    done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, timeout=300)
+    assert done.returncode < 0 and not done.stdout
+    failed, *_, ended = done.stderr.strip().splitlines()
+    assert failed.startswith("fails: against_float64 of testing::crash (float64-cpu-shape): sample0: Tensor-likes")
+    assert ended == "cppcuda.testing: the process ended in same_bits_every_time of testing::crash (float64-cpu)"
+
+
 def test_report() -> None:
     report = check("aten::sigmoid", torch.tanh, [(X,)], only=["float64", "bad input", "backward"])
     assert report.failed == ["float64", "backward"] and report.passed == []

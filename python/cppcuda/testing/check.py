@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -144,14 +146,45 @@ def check(
 
     reasons = _reasons(skip, dtypes, orders)
     rows = _selected_rows(only, skip)
-    entry = make_entry(name, reference, samples, bad_inputs, {"skip": reasons, **(expectations or {})})
-    entry, results = without_what_it_lacks(entry)
-    results += [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
-    for prop in PROPERTIES:
-        if not {*prop.rows, *(("float64", "float32", "float16", "bfloat16") if "dtype" in prop.rows else ())} & {*rows}:
-            continue
-        results += _run(prop, entry, rows)
+    with witness(name) as say:
+        entry = make_entry(name, reference, samples, bad_inputs, {"skip": reasons, **(expectations or {})})
+        entry, results = without_what_it_lacks(entry)
+        results += [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
+        for prop in PROPERTIES:
+            if {*prop.rows, *(ROWS[:4] if "dtype" in prop.rows else ())} & {*rows}:
+                results += _run(prop, entry, rows, say)
     return Report(name, results, rows)
+
+
+# The last line of its input says what the process that calls `check` is doing; the others, what has failed.
+WITNESS = """
+import sys
+lines = [line.strip() for line in sys.stdin]
+if lines[-1] != "done":
+    failed = [line for line in lines if line.startswith("fails: ")]
+    print("\\n".join([*failed, "cppcuda.testing: the process ended in " + lines[-1]]), file=sys.stderr)
+"""
+
+
+@contextmanager
+def witness(name: str) -> Iterator[Callable[[str], None]]:
+    """A process that prints what happened before this one ended without a report, as after a write out of bounds."""
+    command = [sys.executable, "-I", "-S", "-c", WITNESS]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdin
+    pipe = process.stdin
+
+    def say(text: str) -> None:
+        pipe.write(f"{text}\n")
+        pipe.flush()
+
+    say(f"the first calls of {name}")
+    try:
+        yield say
+    finally:
+        say("done")
+        pipe.close()
+        process.wait()
 
 
 def _reasons(skip: Iterable[str] | Mapping[str, str], dtypes: Iterable[torch.dtype], orders: int) -> dict[str, str]:
@@ -171,7 +204,7 @@ def _selected_rows(only: Iterable[str], skip: Iterable[str] | Mapping[str, str])
     return [row for row in ROWS if (row in only or not only) and row not in skip]
 
 
-def _run(prop: Property, entry: OpEntry, rows: Sequence[str]) -> list[Result]:
+def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str], None]) -> list[Result]:
     missing = prop.missing(entry)
     cases = list(prop.cases(entry))
     if not cases:
@@ -182,15 +215,18 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str]) -> list[Result]:
         own = prop.rows_of(case)
         if not set(own) & set(rows):
             continue
+        what = f"{prop.name} of {entry.name}{f' ({case.name})' if case.name else ''}"
+        say(what)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # such as torch's about its own deprecations
-                prop.run(entry, case)
+                prop.run(entry, case, lambda sample: say(f"{what}, {sample}"))  # noqa: B023
             results.append(Result(prop.name, case.name, own, "passed"))
         except NotCheckedError as reason:
             results.append(Result(prop.name, case.name, own, "not checked", str(reason)))
         except Exception as error:
             results.append(Result(prop.name, case.name, own, "failed", _describe(error)))
+            say(f"fails: {what}: {_describe(error)}")
     return results
 
 

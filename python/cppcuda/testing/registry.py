@@ -162,14 +162,16 @@ class Property:
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
 
-    def run(self, entry: OpEntry, case: Case) -> None:
-        """Raises an error if the operator does not have the property, ``NotCheckedError`` if it cannot be checked."""
+    def run(self, entry: OpEntry, case: Case, say: Callable[[str], None] = lambda sample: None) -> None:
+        """Raises an error if the operator does not have the property, ``NotCheckedError`` if it cannot be checked.
+        Calls `say` with the name of each sample before it is used."""
         if not self.loop:
             self._call(entry, case.parameters)
             return
         skipped = []
         names = entry.names(*self.loop)
         for name in names:
+            say(name)
             try:
                 self._call(entry, {**case.parameters, "name": name})
             except NotCheckedError as reason:
