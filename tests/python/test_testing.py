@@ -80,6 +80,8 @@ def test_other_peoples_operators(name: str) -> None:
 
 def test_what_is_left_out_has_a_reason() -> None:
     rows = ["float64", "float16", "double backward", "torch.func", "TorchScript", "vmap"]
+    with pytest.raises(ValueError, match="there is no property 'vmaps'"):
+        check("aten::sigmoid", sigmoid, [(X,)], skip={"vmaps": "why"})
     report = check("aten::sigmoid", sigmoid, [(X,)], only=rows, dtypes=[torch.float64], orders=1, skip={"vmap": "why"})
     assert report.passed == ["float64", "torch.func", "TorchScript"], report
     assert report.not_checked == {

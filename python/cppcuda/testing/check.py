@@ -8,7 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -147,9 +147,9 @@ def check(
     reasons = _reasons(skip, dtypes, orders)
     rows = _selected_rows(only, skip)
     with witness(name) as say:
-        entry = make_entry(name, reference, samples, bad_inputs, {"skip": reasons, **(expectations or {})})
-        entry, results = without_what_it_lacks(entry)
-        results += [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
+        entry = make_entry(name, reference, samples, bad_inputs, {"skip": dict(reasons), **expectations})
+        results = [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
+        results += skip_what_it_lacks(entry)
         for prop in PROPERTIES:
             if {*prop.rows, *(ROWS[:4] if "dtype" in prop.rows else ())} & {*rows}:
                 results += _run(prop, entry, rows, say)
@@ -189,19 +189,21 @@ def witness(name: str) -> Iterator[Callable[[str], None]]:
 
 def _reasons(skip: Iterable[str] | Mapping[str, str], dtypes: Iterable[torch.dtype], orders: int) -> dict[str, str]:
     """The rows that are not checked because the caller says so, each with the reason."""
+    given = [*dtypes]
     reasons = {
-        **{str(d)[6:]: "not among the dtypes that were given" for d in FLOAT_DTYPES if d not in [*dtypes]},
+        **{str(d)[6:]: "not among the dtypes that were given" for d in FLOAT_DTYPES if d not in given},
         **dict.fromkeys(("backward", "double backward", THIRD_ORDER)[orders:], f"orders={orders} was given"),
     }
     return {**reasons, **(skip if isinstance(skip, Mapping) else {})}
 
 
 def _selected_rows(only: Iterable[str], skip: Iterable[str] | Mapping[str, str]) -> list[str]:
-    only, skip = list(only), [] if isinstance(skip, Mapping) else list(skip)
-    unknown = [row for row in (*only, *skip) if row not in ROWS]
+    only, left_out = list(only), list(skip)
+    unknown = [row for row in (*only, *left_out) if row not in ROWS]
     if unknown:
         raise ValueError(f"check: there is no property {', '.join(map(repr, unknown))}; there are {', '.join(ROWS)}")
-    return [row for row in ROWS if (row in only or not only) and row not in skip]
+    in_report = [row for row in ROWS if row not in left_out or isinstance(skip, Mapping)]  # with its reason
+    return [row for row in in_report if row in only or not only]
 
 
 def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str], None]) -> list[Result]:
@@ -230,12 +232,11 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str
     return results
 
 
-def without_what_it_lacks(entry: OpEntry) -> tuple[OpEntry, list[Result]]:
-    """Calls the operator in each way on which many properties rely. Returns an entry that skips what raises an error,
-    and these errors, so that each is reported once."""
+def skip_what_it_lacks(entry: OpEntry) -> list[Result]:
+    """Calls the operator in each way on which many properties rely. What raises an error is added to ``entry.skip``.
+    Returns these errors, so that each is reported once."""
     results: list[Result] = []
-    skip = dict(entry.skip)
-    name = entry.names("basic")[0]
+    skip, name = entry.skip, entry.names("basic")[0]
 
     def try_(row: str, call: Callable[[OpEntry], Any]) -> None:
         if row in skip:
@@ -254,7 +255,8 @@ def without_what_it_lacks(entry: OpEntry) -> tuple[OpEntry, list[Result]]:
     for dtype in FLOAT_DTYPES:
         try_(str(dtype)[6:], partial(call_in, name, dtype))
     if "float64" in skip:
-        return replace(entry, skip={row: skip.get(row, "it needs float64") for row in (*ROWS, *skip)}), results
+        skip.update({row: f"{NEEDS}float64" for row in ROWS if row not in skip})
+        return results
     if not any(is_variable(t) for t in entry.sample(name).bind(entry.op)(*entry.sample(name).tensors)):
         derivatives = ("backward", "double backward", "forward AD", "kept alive", "saved tensors")
         skip.update(dict.fromkeys(derivatives, "no output is floating point"))
@@ -265,7 +267,7 @@ def without_what_it_lacks(entry: OpEntry) -> tuple[OpEntry, list[Result]]:
     one_of_two = lambda t: torch.stack([t, t])  # noqa: E731
     try_("vmap", lambda e: torch.vmap(e.sample(name).bind(e.op))(*map(one_of_two, e.sample(name).tensors)))
     try_("meta", partial(fake_outputs, name))
-    return replace(entry, skip=skip), results
+    return results
 
 
 def call_in(name: str, dtype: torch.dtype, entry: OpEntry) -> None:

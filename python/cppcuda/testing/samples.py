@@ -293,7 +293,7 @@ class OpEntry:
     bad_inputs: tuple[BadInput, ...] = ()
     # Rows of the report that are not checked, each with the reason. What relies on such a row is not checked either:
     # without "double backward", nothing is differentiated twice, and without "float16", nothing is called in float16.
-    skip: Mapping[str, str] = field(default_factory=dict)
+    skip: dict[str, str] = field(default_factory=dict)
     # Sizes of letters of the declaration, besides those that it calls independent, that may have any size
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     # For each output, the argument whose dtype it has; without it, outputs have the dtype that torch's promotion gives
