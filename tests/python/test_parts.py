@@ -60,6 +60,12 @@ def test_samples(op: str) -> None:
 
 
 @over_operators
+def test_calls_from_cpp(op: str) -> None:
+    cases = (Path(__file__).parents[1] / "cpp/test_operators.cpp").read_text()
+    assert f"cppcuda::{op}(" in cases, "tests/cpp/test_operators.cpp does not call it"
+
+
+@over_operators
 def test_kernels(op: str) -> None:
     keys = ["CPU", "CUDA"] if cppcuda.config().cuda_version else ["CPU"]
     keys += ["Meta", "Autograd", "FuncTorchBatched"]
