@@ -25,7 +25,7 @@ _OLDEST_CMAKE = (3, 26)
 _PIP_NAMES = {"cmake": "'cmake>=3.26'"}
 # Without a terminal, a build prints its progress after so many seconds.
 _PROGRESS_SECONDS = 20
-# Those of the CPU kernels, the oldest one first.
+# The instruction sets that CPU kernels are compiled for, oldest first.
 INSTRUCTION_SETS = ("base", "avx2", "avx512")
 
 

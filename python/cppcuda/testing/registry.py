@@ -129,6 +129,12 @@ PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")
 # ---------------------------------------------------------------- properties
 
 
+def lacking(entry: OpEntry, rows: Iterable[str]) -> str:
+    """Which of these rows an entry skips, as the reason not to check what relies on them. Empty if it skips none."""
+    missing = [row for row in rows if row in entry.skip]
+    return NEEDS + " and ".join(missing) if missing else ""
+
+
 @dataclass(frozen=True)
 class Property:
     name: str
@@ -155,9 +161,7 @@ class Property:
         needs = (r.reason for r in self.needs if not r.holds(entry))
         if reason := next(itertools.chain(own, needs), ""):
             return reason
-        uses = (*self.uses, *(("meta",) if self.compiles else ()))
-        missing = [row for row in uses if row in entry.skip]
-        return NEEDS + " and ".join(missing) if missing else ""
+        return lacking(entry, (*self.uses, *(("meta",) if self.compiles else ())))
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)

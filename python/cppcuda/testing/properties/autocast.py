@@ -104,7 +104,7 @@ def ops_accept_what_autocast_produces(entry: OpEntry, cast: torch.dtype) -> None
             assert takes(entry, sample, cast, "cpu"), f"{sample.name} rejected"
 
 
-@checks("autocast", over=(over_autocast,), needs=(DIFFERENTIABLE,), uses=("meta",), compiles=True)
+@checks("autocast", over=(over_autocast,), needs=(DIFFERENTIABLE,), compiles=True)
 def compiled_under_autocast(entry: OpEntry, cast: torch.dtype) -> None:
     """Outputs and gradients have the same dtypes as in eager mode, and the values of the reference."""
     samples = [s for s in inputs_in_any_dtypes(entry, "cpu") if takes(entry, s, cast, "cpu")]

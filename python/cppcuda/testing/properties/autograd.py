@@ -20,6 +20,7 @@ from cppcuda.testing.compare import (
     assert_close,
     assert_not_vacuous,
     gradient_eps,
+    largest_error,
     raises,
     scalar,
     size_of,
@@ -28,13 +29,13 @@ from cppcuda.testing.compare import (
 from cppcuda.testing.registry import (
     DIFFERENTIABLE,
     MADE_WITH_KIT,
-    NEEDS,
     NotCheckedError,
     Requirement,
     checks,
     devices,
     dtypes,
     each,
+    lacking,
     samples,
 )
 from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, computed, is_variable, outputs_of
@@ -81,25 +82,25 @@ def samples_have_gradients(entry: OpEntry) -> None:
 
 def checked_gradients(entry: OpEntry, name: str, check: Callable[..., bool], **options: bool) -> None:
     sample = entry.sample(name).requires_grad()
+    if "vmap" in entry.skip:  # which computes a batch of gradients
+        options = {option: value for option, value in options.items() if "batched" not in option}
     assert check(sample.bind(entry.op), sample.tensors, **options)
 
 
 @checks("backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
 def gradcheck_of_reverse_mode(entry: OpEntry, name: str) -> None:
-    batched = "vmap" not in entry.skip
-    checked_gradients(entry, name, gradcheck, check_batched_grad=batched, check_undefined_grad=True)
+    checked_gradients(entry, name, gradcheck, check_batched_grad=True, check_undefined_grad=True)
 
 
 @checks("forward AD", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
 def gradcheck_of_forward_mode(entry: OpEntry, name: str) -> None:
-    options = {"check_forward_ad": True, "check_batched_forward_grad": "vmap" not in entry.skip}
+    options = {"check_forward_ad": True, "check_batched_forward_grad": True}
     checked_gradients(entry, name, gradcheck, check_backward_ad=False, check_undefined_grad=False, **options)
 
 
 @checks("double backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
 def gradgradcheck_of_reverse_mode(entry: OpEntry, name: str) -> None:
-    batched = "vmap" not in entry.skip
-    checked_gradients(entry, name, gradgradcheck, check_batched_grad=batched, check_undefined_grad=True)
+    checked_gradients(entry, name, gradgradcheck, check_batched_grad=True, check_undefined_grad=True)
 
 
 @checks("forward AD", over=(samples("basic"),), needs=(DIFFERENTIABLE,), uses=("double backward",), internal=False)
@@ -149,7 +150,7 @@ def errors_of_reference(
         )
     except Exception:  # the reference cannot be called with these dtypes
         return [0.0] * len(exact)
-    return [size_of(torch.nan_to_num(f.double() - e, 0.0, 0.0, 0.0)) for f, e in zip(found, exact, strict=True)]
+    return list(map(largest_error, found, exact))
 
 
 @checks("backward", over=(samples("basic"),), needs=(DIFFERENTIABLE,))
@@ -543,8 +544,8 @@ def tensor_hooks_and_retained_gradients(entry: OpEntry, name: str) -> None:
     uses=("vmap",),
 )
 def functional_jacobian_vectorized(entry: OpEntry, name: str, strategy: str) -> None:
-    if strategy == "forward-mode" and "forward AD" in entry.skip:
-        raise NotCheckedError(f"{NEEDS}forward AD")
+    if strategy == "forward-mode" and (reason := lacking(entry, ("forward AD",))):
+        raise NotCheckedError(reason)
     sample = entry.sample(name)
     f, tensors = sample.bind(entry.op), sample.tensors
     actual = torch.autograd.functional.jacobian(f, tensors, vectorize=True, strategy=strategy)

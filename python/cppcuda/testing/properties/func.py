@@ -29,11 +29,11 @@ from cppcuda.testing.registry import (
     HAS_BACKWARD,
     HAS_SIZES,
     MADE_WITH_KIT,
-    NEEDS,
     NotCheckedError,
     checks,
     dtypes,
     each,
+    lacking,
     samples,
 )
 from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, is_variable
@@ -165,8 +165,8 @@ def needed_by(transform: str) -> set[str]:
 
 @checks("torch.func", over=(samples("basic"), each("transform", TRANSFORMS)), needs=(DIFFERENTIABLE,))
 def transform(entry: OpEntry, name: str, transform: str) -> None:
-    if missing := needed_by(transform) & {*entry.skip}:
-        raise NotCheckedError(NEEDS + " and ".join(sorted(missing)))
+    if reason := lacking(entry, sorted(needed_by(transform))):
+        raise NotCheckedError(reason)
     sample = entry.sample(name)
     run = TRANSFORMS[transform]
     assert_close(run(sample.bind(entry.op), sample.tensors), run(sample.bind(entry.reference), sample.tensors), name)
