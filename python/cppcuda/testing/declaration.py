@@ -159,6 +159,10 @@ class Declaration:
     def names(self) -> list[str]:
         return [a.name for a in self.arguments]
 
+    def by_name(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The arguments of a call, of which the last ones may have been left out."""
+        return dict(zip(self.names[: len(args)], args, strict=True))
+
     @cached_property
     def first(self) -> str:
         """The argument that the dtypes and devices of the others are compared with."""
@@ -184,7 +188,7 @@ class Declaration:
 
     def autocast_dtypes(self, args: Sequence[Any], cast: torch.dtype) -> tuple[torch.dtype, ...]:
         """The dtypes of the outputs of a call under autocast, none of whose tensors is float64."""
-        floating = [(n, t.dtype) for n, t in zip(self.names, args, strict=False) if isinstance(t, Tensor)]
+        floating = [(n, t.dtype) for n, t in self.by_name(args).items() if isinstance(t, Tensor)]
         own = [t for n, t in floating if self.like(n) == self.first and t.is_floating_point]
         promoted = own[0]
         for t in own:
@@ -235,7 +239,7 @@ class Declaration:
         return ""
 
     def _check(self, args: Sequence[Any]) -> None:
-        by_name = dict(zip(self.names, args, strict=False))
+        by_name = self.by_name(args)
         for a in self.arguments:
             if a.type.startswith("bool[") and a.name in by_name and len(by_name[a.name]) != len(self.outputs):
                 raise RefusedError(f"{a.name} must have {len(self.outputs)} entries, got {len(by_name[a.name])}")

@@ -40,7 +40,7 @@ def is_tensor(argument: Any) -> bool:
 def resized(declaration: Declaration, args: Sequence[Any], letters: Mapping[str, int]) -> tuple[Any, ...]:
     """The arguments with other sizes. A tensor that keeps its size keeps its values; the others have random ones."""
     result = []
-    for a, value in zip(declaration.arguments, args, strict=False):  # the last ones may have been left out
+    for a, value in zip(declaration.arguments[: len(args)], args, strict=True):
         if a.pattern is None or value is None:
             result.append(value)
         elif isinstance(value, T):
@@ -62,7 +62,7 @@ def with_shape(t: T, shape: tuple[int, ...]) -> T:
 
 
 def with_changes(declaration: Declaration, args: Sequence[Any], **changes: Any) -> tuple[Any, ...]:
-    return tuple(changes.get(name, value) for name, value in zip(declaration.names, args, strict=False))
+    return tuple(changes.get(name, value) for name, value in declaration.by_name(args).items())
 
 
 # ---------------------------------------------------------------- samples
@@ -129,9 +129,8 @@ def masks_and_missing(declaration: Declaration, args: tuple[Any, ...]) -> Iterat
     """Every output_mask, with all tensors and with those alone that it reads; and each choice of one other optional
     tensor that is missing or given."""
     change = partial(with_changes, declaration, args)
-    optional = [
-        a.name for a, v in zip(declaration.arguments, args, strict=False) if a.type == "Tensor?" and is_tensor(v)
-    ]
+    given = declaration.by_name(args)
+    optional = [a.name for a in declaration.arguments if a.type == "Tensor?" and is_tensor(given.get(a.name))]
     read = {argument for _, argument in declaration.reads}
     if "output_mask" in declaration.names:
         for mask in itertools.product((True, False), repeat=len(declaration.outputs)):
@@ -231,15 +230,16 @@ def tensors_of(
         own = torch.float32 if t.value is None or is_variable(t.value) else t.value.dtype
         return torch.zeros(t.shape, dtype=dtypes.get(name, own), device=device)
 
-    return tuple(make(n, a) if isinstance(a, T) else a for n, a in zip(declaration.names, args, strict=False))
+    return tuple(make(n, a) if isinstance(a, T) else a for n, a in declaration.by_name(args).items())
 
 
 def changed_calls(
     declaration: Declaration, args: tuple[Any, ...]
 ) -> Iterator[tuple[str, dict[str, torch.dtype], tuple[Any, ...]]]:
     """A name, dtypes and arguments, each with one change; not every change is an error."""
-    floating = [a.name for a, v in zip(declaration.arguments, args, strict=False) if is_tensor(v) and not a.is_index]
-    for a, value in zip(declaration.arguments, args, strict=False):
+    given = list(zip(declaration.arguments[: len(args)], args, strict=True))
+    floating = [a.name for a, v in given if is_tensor(v) and not a.is_index]
+    for a, value in given:
         if isinstance(value, T):
             for shape in wrong_shapes(value.shape):
                 wrong = T(shape, value=None if value.value is None else value.value.new_zeros(shape))
@@ -310,7 +310,7 @@ def derivative(name: str, **fields: Any) -> Derivative:
 
 
 def arguments_of_derivative(declaration: Declaration, forward: Declaration, args: Sequence[Any]) -> tuple[Any, ...]:
-    by_name = dict(zip(forward.names, args, strict=False))
+    by_name = forward.by_name(args)
     letters = forward.letters(args)
     result: list[Any] = []
     for a in declaration.arguments:
@@ -329,7 +329,7 @@ def layouts_of_derivative(declaration: Declaration, forward: Declaration, spec: 
     """The layouts of the tensors that both operators take."""
     if not spec.layouts:
         return ()
-    tensors = (name for name, value in zip(forward.names, spec.args, strict=False) if isinstance(value, T))
+    tensors = (name for name, value in forward.by_name(spec.args).items() if isinstance(value, T))
     by_name = dict(zip(tensors, spec.layouts, strict=True))
     return tuple(by_name.get(a.name) for a in declaration.arguments if a.is_tensor)
 
