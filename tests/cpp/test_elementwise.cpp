@@ -26,7 +26,6 @@ struct QuickGelu {
 template <class Op>
 class Elementwise : public ::testing::Test {
  protected:
-  void SetUp() override { at::manual_seed(0); }
   static std::string error(const std::string& text) { return Op::name + text; }
 };
 using Ops = ::testing::Types<Sigmoid, QuickGelu>;

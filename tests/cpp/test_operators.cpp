@@ -188,7 +188,6 @@ std::vector<Case> cases() {
 
 class Operators : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
   // The outputs, and the first derivatives of a sum of their products with given weights. `order` 2: the derivatives
   // of a sum of squares of these, too.
   Tensors results(const Call& f, const Tensors& inputs, int order, const Tensors& weights) const {

@@ -31,8 +31,6 @@ struct QuickGelu {
 template <class Op>
 class CudaElementwise : public ::testing::Test {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   static void check(const Tensor& x, const Tensor& grad, double tolerance) {
     const at::NoGradGuard no_grad;
     const Tensor dx = on_cuda(x), exact = x.to(at::kDouble);

@@ -30,8 +30,6 @@ struct GridSample3d {
 
 class CudaGridSample3d : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   // Positions are up to twice the coordinates.
   static Dtypes types() {
     Dtypes result = GetParam();

@@ -56,8 +56,6 @@ Arguments arguments(const HashGrid& grid, at::IntArrayRef batch, int64_t rows, i
 
 class CudaHashGrid : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   // Positions are up to eight times the coordinates.
   static Dtypes types() {
     Dtypes result = GetParam();

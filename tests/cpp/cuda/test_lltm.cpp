@@ -22,8 +22,6 @@ constexpr Sizes all_sizes[] = {{1, 1, 1, 1},  {3, 5, 2, 7},   {2, 3, 0, 32},  {2
 
 class CudaLltm : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   // input, weight, bias, h0, c0
   static std::vector<Tensor> arguments(const Sizes& sizes, at::IntArrayRef group = {}) {
     const auto [steps, rows, inputs, size] = sizes;

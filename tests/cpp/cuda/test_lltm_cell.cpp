@@ -11,8 +11,6 @@ using cppcuda::ops::lltm_cell::Forward;
 
 class CudaLltmCell : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   Tensor random(at::IntArrayRef sizes) { return (at::randn(sizes, at::kDouble) * 0.5).to(GetParam().narrow); }
   Tensor random_state(at::IntArrayRef sizes) { return (at::randn(sizes, at::kDouble) * 0.5).to(GetParam().wide); }
 

@@ -30,8 +30,6 @@ std::pair<Tensor, Tensor> weights(const Tensor& points) {
 
 class CudaTrilinear : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   // Compares the output and every combination of gradients on the device with float64 on the CPU.
   void check(const Tensor& feats, const Tensor& points, const Tensor& grad) {
     const double tolerance = GetParam().tolerance;
@@ -78,8 +76,6 @@ class CudaTrilinear : public ::testing::TestWithParam<Dtypes> {
 // The gradients of the gradients, for every combination of requested ones.
 class CudaTrilinearDoubleBackward : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   static void check(at::IntArrayRef batch, int64_t features, Layout layout) {
     SCOPED_TRACE(::testing::Message() << batch << " x " << features << ", " << ::testing::PrintToString(layout));
     const auto& [name, narrow, wide, tolerance] = GetParam();

@@ -32,10 +32,7 @@ TrilinearIndexed random_corners(at::IntArrayRef sizes, int64_t rows, at::ScalarT
   return {at::randint(-1, rows, sizes, dtype), rows};
 }
 
-class CudaTrilinearIndexed : public ::testing::TestWithParam<Dtypes> {
- protected:
-  void SetUp() override { at::manual_seed(0); }
-};
+class CudaTrilinearIndexed : public ::testing::TestWithParam<Dtypes> {};
 
 TEST_P(CudaTrilinearIndexed, AnyNumberOfFeatures) {
   for (const auto dtype : {at::kInt, at::kLong}) {

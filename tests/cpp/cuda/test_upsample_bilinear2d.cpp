@@ -37,8 +37,6 @@ constexpr unsigned forward = 1, backward = 2, reverse = 4;
 
 class CudaUpsample : public ::testing::TestWithParam<Dtypes> {
  protected:
-  void SetUp() override { at::manual_seed(0); }
-
   // scale: the scale factor of the width.
   void check(const Tensor& input, const Tensor& grad, const char* mode, std::optional<double> scale = {},
              unsigned runs = forward | backward) {
