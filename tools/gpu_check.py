@@ -7,7 +7,6 @@ The first call shows what is wrong and what is slow, within five minutes. Its st
     smoke       the C++ tests, which run every instance of every kernel
     flagship    the benchmark's most important cases, the first of them twice, which shows the noise
     counters    the kernels of these cases under ncu: time, traffic, instructions, stalls
-    tuning      other values of the constants in launch rules, on these cases
 
 The second call, with --resume and the results.json of the first, repeats what failed, does what is left of these stages
 except ready, and goes on:
@@ -292,23 +291,6 @@ def before(stage: Stage) -> str:
     return f"{len(speedups)} cases, from {speedups[0][0]:.3f} ({speedups[0][1]}) to {speedups[-1][0]:.3f} times as fast"
 
 
-def tuning(stage: Stage) -> str:
-    file = stage.log / "tuning.json"
-    options = ["--seconds", str(stage.seconds_left() - 10), "--json", file, *(["--tiny"] if stage.dry_run else [])]
-    path = f"{BUNDLE / 'tuning'}:{stage.environment['LD_LIBRARY_PATH']}"
-    ended = stage.run([sys.executable, BUNDLE / "tools/gpu_tune.py", *options], "tuning.log", LD_LIBRARY_PATH=path)
-    if ended != "exit status 0":
-        raise RuntimeError(f"{ended}, see tuning.log")
-    rows = json.loads(file.read_text())
-    stage.results |= {f"{row['tunable']}, {row['case']}": row for row in rows}
-    gain, where = max(
-        (tried["speedup"], f"{row['tunable']} = {value}, {row['case']}")
-        for row in rows
-        for value, tried in row["values"].items()
-    )
-    return f"{len(rows)} pairs of a constant and a case; the largest gain: {gain:.3f} with {where}"
-
-
 def compiled(stage: Stage) -> str:
     return measure_part(stage, "compiled")
 
@@ -463,14 +445,13 @@ PLANS = {
     "smoke": Plan(smoke, 30, 60),
     "flagship": Plan(flagship, 80, 130),
     "counters": Plan(counters, 40, 90),
-    "tuning": Plan(tuning, 30, 90),
     "before": Plan(before, 50, 80),
     "sanitizers": Plan(sanitizers, 50, 90),
     "compiled": Plan(compiled, 20, 60),
     "others": Plan(others, 20, 60),
     "tests": Plan(tests, 30, 300),
 }
-FIRST = ("ready", "smoke", "flagship", "counters", "tuning")
+FIRST = ("ready", "smoke", "flagship", "counters")
 
 
 class Clocks:

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "cppcuda/kit/cuda/launch_shape.h"
-#include "cppcuda/kit/cuda/tunable.h"
 #include "ops/lltm_cell/params.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -71,8 +70,7 @@ template <class ResidentBlocks>
 StepsLaunch steps_launch(int64_t rows, int64_t size, int64_t row_bytes, ResidentBlocks resident_blocks) {
   // A step takes as long as its barriers and exchanges and the products of its rows. On an H100 (docs/benchmarks) 4,096
   // rows took 1.24 times as long with 2 rows per block as with 8, and with overheads from 0 to 4 the same time.
-  const int64_t max_rows = kit::tunable("lltm_steps_rows", 8);
-  constexpr int64_t overhead = 1;
+  constexpr int64_t max_rows = 8, overhead = 1;
   const auto threads = static_cast<unsigned>(steps_threads(static_cast<int>(size)));
   const int64_t slots = resident_blocks(threads, static_cast<unsigned>(max_rows * row_bytes));
   const int64_t block_rows = kit::rows_per_part(rows, 1, slots, overhead, 1, max_rows);
