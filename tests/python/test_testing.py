@@ -43,16 +43,26 @@ def discrete_fourier_transform(x: Tensor) -> Tensor:
     return torch.complex(x @ angles.cos().to(x.dtype), -x @ angles.sin().to(x.dtype))
 
 
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    if approximate == "tanh":
+        return x * torch.sigmoid((8 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))
+    return x * 0.5 * (1 + torch.erf(x / 2**0.5))
+
+
 A = torch.tensor([[2.0, 0.5, 0.1], [0.3, 3.0, -0.2], [-0.4, 0.2, 1.5]])
 V = torch.tensor([[0.3, -1.2, 0.7, 2.1], [-0.4, 0.9, -1.5, 0.2], [1.1, -0.6, 0.4, -0.8]])
 FOREIGN: dict[str, tuple[Any, list[tuple[Any, ...]], list[str]]] = {
-    # Arguments that are left out, also keyword-only ones
-    "gelu": (lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)), [(V,)], []),
+    # Keyword-only arguments, which may be left out
+    "gelu": (gelu, [(V,), (V, {"approximate": "tanh"})], []),
     "cumsum": (lambda x, d: x @ torch.ones(x.shape[d], x.shape[d], dtype=x.dtype).triu(), [(V, 1)], []),
     # It is made of other operators, which vmap calls instead
     "rms_norm": (lambda x, s: x * (x.square().mean(-1, True) + torch.finfo(x.dtype).eps).rsqrt(), [(V, [4])], []),
     # Rows of equal values are singular matrices, and have no order; 16 bits are not implemented
-    "linalg_solve": (lambda a, b: torch.linalg.inv(a) @ b, [(A, V)], ["float16", "bfloat16"]),
+    "linalg_solve": (
+        lambda a, b, left=True: torch.linalg.inv(a) @ b if left else b @ torch.linalg.inv(a),
+        [(A, V), (A, V.T, {"left": False})],
+        ["float16", "bfloat16"],
+    ),
     "sort": (lambda x: torch.topk(x, x.shape[-1], largest=False), [(V,)], []),
     # Complex outputs
     "fft_rfft": (discrete_fourier_transform, [(V,)], ["float16", "bfloat16", "kept alive"]),
@@ -80,6 +90,21 @@ def test_other_peoples_operators(name: str) -> None:
     assert report.failed == failed, report
     if "double backward" in failed:
         assert "torch.func" in report.passed and "except for what needs double backward, forward AD" in str(report)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(TorchVersion(torch.__version__) < "2.15", reason="the transforms of torch's operators differ")
+def test_keyword_arguments_reach_every_transform() -> None:
+    rows = ["compile", "export", "DTensor"]
+    report = check("aten::gelu", gelu, [(V, {"approximate": "tanh"})], only=rows)
+    assert report.passed == [row for row in ROWS if row in rows], report
+
+
+def test_keyword_arguments_that_are_tensors_are_refused() -> None:
+    reference = lambda x, reduce, lengths: torch.stack([t.sum(0) for t in x.split(lengths.tolist())])  # noqa: E731
+    sample = (V, "sum", {"lengths": torch.tensor([1, 2])})
+    with pytest.raises(ValueError, match="a keyword argument of a sample cannot be a tensor, but lengths is one"):
+        check("aten::segment_reduce", reference, [sample])
 
 
 def test_what_is_left_out_has_a_reason() -> None:

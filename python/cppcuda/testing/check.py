@@ -130,7 +130,8 @@ def check(
     Args:
         name: The operator, ``"my_ops::swish"``.
         reference: A function of the same arguments, written with torch's operators.
-        samples: The arguments of a few calls. Small tensors with different values are best.
+        samples: The arguments of a few calls, each with a dict of keyword arguments at its end if there are any. Small
+            tensors with different values are best.
         only: Names of properties, as in ``cppcuda.testing.ROWS``, that alone are checked.
         skip: Names of properties that are not checked, or such names with the reasons, which the report prints.
         dtypes: Those that the operator takes. The others are not checked.
@@ -271,7 +272,7 @@ def skip_what_it_lacks(entry: OpEntry) -> list[Result]:
 
 
 def call_in(name: str, dtype: torch.dtype, entry: OpEntry) -> None:
-    entry.op(*entry.sample(name, dtype).args)
+    entry.sample(name, dtype).call(entry.op)
 
 
 def nth_gradients(name: str, order: int, entry: OpEntry) -> None:
@@ -279,7 +280,7 @@ def nth_gradients(name: str, order: int, entry: OpEntry) -> None:
     of the reference are."""
     sample = entry.sample(name).requires_grad()
     for f in (entry.reference, entry.op):
-        values = variable_outputs(f(*sample.args))
+        values = variable_outputs(sample.call(f))
         for n in range(order):
             if not any(t.requires_grad for t in values):
                 if f is entry.reference:
@@ -295,7 +296,7 @@ def nth_gradients(name: str, order: int, entry: OpEntry) -> None:
 def fake_outputs(name: str, entry: OpEntry) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         try:
-            entry.op(*entry.sample(name).map_inputs(mode.from_tensor).args)
+            entry.sample(name).map_inputs(mode.from_tensor).call(entry.op)
         except DynamicOutputShapeException as error:
             raise NotCheckedError("the sizes of its outputs depend on values") from error
 
@@ -335,9 +336,9 @@ def make_entry(
 
     def accepts(args: tuple[Any, ...]) -> bool:
         """Whether reference and operator take these arguments, and give outputs of the same shapes."""
-        made = make_sample(Spec("", args), torch.float64, "cpu").args
+        made = make_sample(Spec("", args), torch.float64, "cpu")
         try:
-            shapes = [[t.shape for t in outputs_of(f(*made))] for f in (reference, op)]
+            shapes = [[t.shape for t in outputs_of(made.call(f))] for f in (reference, op)]
         except Exception:
             return False
         return shapes[0] == shapes[1]
@@ -351,7 +352,7 @@ def make_entry(
         changes = []
         for sample in (exact.requires_grad(), near.requires_grad()):
             try:
-                outputs = outputs_of(reference(*sample.args))
+                outputs = outputs_of(sample.call(reference))
                 some = [t for t in variable_outputs(outputs) if t.requires_grad]
                 options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
                 grads = torch.autograd.grad(scalar(some), sample.tensors, **options) if some else ()

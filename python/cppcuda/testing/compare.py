@@ -51,7 +51,7 @@ def rounded_to_zero(dtype: torch.dtype) -> float:
 
 def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tensor, ...], factor: float = 1) -> None:
     """Compares with the reference in float64 on the same inputs, within the rounding of each output's dtype."""
-    expected = computed(entry.reference(*sample.double().args))
+    expected = computed(sample.double().call(entry.reference))
     assert len(actual) == len(expected), f"{sample.name}: {len(actual)} outputs, the reference has {len(expected)}"
     for a, e in zip(actual, expected, strict=True):
         if is_variable(a) or a.is_complex():
@@ -89,7 +89,7 @@ def error_of_reference(entry: OpEntry, sample: Sample) -> float:
     if all(t.dtype == torch.float64 for t in sample.tensors):
         return 0.0
     try:
-        rounded, exact = (computed(entry.reference(*s.args)) for s in (sample, sample.double()))
+        rounded, exact = (computed(s.call(entry.reference)) for s in (sample, sample.double()))
     except Exception:
         return 0.0
     pairs = [(r, e) for r, e in zip(rounded, exact, strict=True) if is_variable(r) and r.shape == e.shape]

@@ -98,7 +98,8 @@ class T:
 
 @dataclass(frozen=True)
 class Spec:
-    """A sample before it has a dtype and a device; `args` has a `T` in place of each tensor.
+    """A sample before it has a dtype and a device; `args` has a `T` in place of each tensor, and may end in a dict of
+    keyword arguments that are not tensors.
 
     Tags: "basic" (few and small, for expensive tests), "shape", "mask" (a shape too), "stride", "large".
     """
@@ -107,6 +108,22 @@ class Spec:
     args: tuple[Any, ...]
     tag: str = "shape"
     layouts: tuple[Layout | None, ...] = ()  # per tensor argument
+
+    def __post_init__(self) -> None:
+        for name, value in split_keywords(self.args)[1].items():
+            if isinstance(value, (T, Tensor)):
+                raise ValueError(f"a keyword argument of a sample cannot be a tensor, but {name} is one")
+
+
+def split_keywords(args: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a sample that are passed by position, and those that are passed by name."""
+    return (args[:-1], args[-1]) if args and isinstance(args[-1], dict) else (args, {})
+
+
+def apply(f: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Calls a function with the arguments of a sample."""
+    positional, named = split_keywords(args)
+    return f(*positional, **named)
 
 
 @dataclass(frozen=True)
@@ -161,12 +178,15 @@ class Sample:
         """All tensors on another device, also those of indices."""
         return self.map_inputs(lambda t: t.to(device))
 
+    def call(self, f: Callable[..., Any]) -> Any:
+        return apply(f, self.args)
+
     def bind(self, op: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
         """`op` as a function of the tensors alone. It returns a tuple without the outputs that a mask excludes, and
         without those that are not floating point, if one is. A complex output is a real one with another dim."""
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return variable_outputs(op(*self.with_tensors(tensors).args))
+            return variable_outputs(self.with_tensors(tensors).call(op))
 
         return function
 
@@ -174,7 +194,7 @@ class Sample:
         """The same as a function of all tensors, so that those of indices may have other sizes too."""
 
         def function(*inputs: Tensor) -> tuple[Tensor, ...]:
-            return variable_outputs(op(*self.with_inputs(inputs).args))
+            return variable_outputs(self.with_inputs(inputs).call(op))
 
         return function
 
@@ -476,14 +496,14 @@ class OpEntry:
 
     @property
     def row_dims_of_outputs(self) -> RowDims:
-        few, more = (outputs_of(self.reference(*self.of_size(rows).args)) for rows in (2, 3))
+        few, more = (outputs_of(self.of_size(rows).call(self.reference)) for rows in (2, 3))
         return first_dims(differing_dims(few, more))
 
     def assert_strides(self, sample: Sample, outputs: tuple[Tensor, ...]) -> None:
         if self.strides is None:
             return
         contiguous = [torch.empty(t.shape).stride() for t in outputs]
-        expected = contiguous if self.strides == "contiguous" else self.strides(*sample.args)
+        expected = contiguous if self.strides == "contiguous" else sample.call(self.strides)
         for t, strides in zip(outputs, expected, strict=True):
             used = [d for d in range(t.dim()) if t.shape[d] > 1 and t.numel()]
             actual = [t.stride(d) for d in used]

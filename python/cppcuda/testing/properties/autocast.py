@@ -45,7 +45,7 @@ def takes(entry: OpEntry, sample: Sample, cast: torch.dtype, device: str) -> boo
     """Whether the op accepts these dtypes under autocast (it does not accept float32 points with everything, say)."""
     try:
         with torch.autocast(device, cast):
-            entry.op(*sample.args)
+            sample.call(entry.op)
     except RuntimeError as error:
         assert not entry.made_with_kit or "must be of dtype" in str(error), error
         return False
@@ -81,17 +81,17 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
         if entry.differentiable:
             sample = sample.requires_grad()
         with torch.autocast(device, cast):
-            outputs = outputs_of(entry.op(*sample.args))
+            outputs = outputs_of(sample.call(entry.op))
         found = tuple(t.dtype for t in outputs)
         assert_autocast_dtypes(entry, sample, outputs, cast)
-        for out, exact in zip(outputs, outputs_of(entry.reference(*sample.double().args)), strict=True):
+        for out, exact in zip(outputs, outputs_of(sample.double().call(entry.reference)), strict=True):
             assert_close(out.double(), exact.double(), f"{dtypes}", rtol=0.02, atol=0.02)
         if entry.differentiable:
             sums = [t.float().sum() for t in outputs if t.requires_grad]
             gradients = torch.autograd.grad(sums, sample.tensors, allow_unused=True, materialize_grads=True)
             assert tuple(g.dtype for g in gradients) == dtypes, f"inputs {dtypes}: gradients of other dtypes"
         with torch.autocast(device, cast), torch.no_grad():
-            again = tuple(t.dtype for t in outputs_of(entry.op(*sample.args)))
+            again = tuple(t.dtype for t in outputs_of(sample.call(entry.op)))
             assert again == found, f"inputs {dtypes}: outputs {again} without a gradient, {found} with one"
     assert tried >= len(CASTABLE), "only few dtypes are accepted"
 
@@ -180,14 +180,14 @@ def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch
 @checks("autocast", needs=(PUBLIC,))
 def disabled_inside(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0], torch.float32)
-    expected = [t.dtype for t in outputs_of(entry.op(*sample.args))]
+    expected = [t.dtype for t in outputs_of(sample.call(entry.op))]
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
-        assert [t.dtype for t in outputs_of(entry.op(*sample.args))] == expected, "autocast is disabled, and casts"
+        assert [t.dtype for t in outputs_of(sample.call(entry.op))] == expected, "autocast is disabled, and casts"
 
 
 @checks("autocast", needs=(PUBLIC,))
 def float64_is_left_alone(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
-    expected = [t.dtype for t in outputs_of(entry.op(*sample.args))]
+    expected = [t.dtype for t in outputs_of(sample.call(entry.op))]
     with torch.autocast("cpu", torch.bfloat16):
-        assert [t.dtype for t in outputs_of(entry.op(*sample.args))] == expected, "float64 is cast"
+        assert [t.dtype for t in outputs_of(sample.call(entry.op))] == expected, "float64 is cast"

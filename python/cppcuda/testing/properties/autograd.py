@@ -38,7 +38,7 @@ from cppcuda.testing.registry import (
     lacking,
     samples,
 )
-from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, computed, is_variable, outputs_of
+from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, computed, is_variable, outputs_of, split_keywords
 
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -228,7 +228,8 @@ def one_output_used(entry: OpEntry, name: str) -> None:
 
 
 def opcheck(entry: OpEntry, sample: Sample, utility: str) -> None:
-    torch.library.opcheck(entry.op, sample.args, test_utils=utility)
+    args, kwargs = split_keywords(sample.args)
+    torch.library.opcheck(entry.op, tuple(args), kwargs, test_utils=utility)
 
 
 @checks("aliasing", over=(samples("basic"),))
@@ -364,8 +365,8 @@ def nothing_is_saved_without_grad(entry: OpEntry) -> None:
     with record_saved() as packed:
         for mode in (torch.no_grad, torch.inference_mode):
             with mode():
-                assert not any(t.requires_grad for t in computed(entry.op(*sample.args))), f"under {mode.__name__}"
-        outputs = computed(entry.op(*sample.map(Tensor.detach).args))
+                assert not any(t.requires_grad for t in computed(sample.call(entry.op))), f"under {mode.__name__}"
+        outputs = computed(sample.map(Tensor.detach).call(entry.op))
         assert not any(t.requires_grad for t in outputs), "an output of inputs without gradient requires one"
     assert not packed, "a tensor is saved without a gradient"
 
@@ -485,7 +486,7 @@ def graph_is_freed(entry: OpEntry, name: str) -> None:
 @checks("backward", needs=(DIFFERENTIABLE, MADE_WITH_KIT))
 def graph_node_has_the_name_of_the_op(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
-    node = computed(entry.op(*sample.args))[0].grad_fn
+    node = computed(sample.call(entry.op))[0].grad_fn
     assert node is not None and node.name() == entry.node_name, f"{node}, expected {entry.node_name}"
     arguments = [a for a in entry.op._schema.arguments if "Tensor" in str(a.type)]
     assert len(node.next_functions) == len(arguments)
@@ -617,5 +618,5 @@ def dtype_of_tangents(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
 @checks("backward", needs=(DIFFERENTIABLE,))
 def outputs_are_part_of_the_graph(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
-    for i, t in enumerate(outputs_of(entry.op(*sample.args))):
+    for i, t in enumerate(outputs_of(sample.call(entry.op))):
         assert not is_variable(t) or t.grad_fn, f"output {i} is not part of the graph"

@@ -224,7 +224,7 @@ def gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> list[Tens
 
 def check_every_placement(op: Any, sample: Sample, expected: list[Tensor]) -> None:
     for placements in some_placements(sample, 12):
-        outputs = outputs_of(op(*distribute(sample, placements).args))
+        outputs = outputs_of(distribute(sample, placements).call(op))
         assert_close(whole(outputs), expected, f"{sample.name} {placements}", **TOLERANCE)
 
 
@@ -261,7 +261,7 @@ def check_compiled(op: Any, sample: Sample, row_dims: RowDims, expected: list[Te
     # ones, of the whole tensor but not of its shard, which fails.
     torch._dynamo.reset()
     compiled: Any = torch.compile(op, fullgraph=True, backend="aot_eager")
-    assert_close(whole(outputs_of(compiled(*rows_sharded(sample, row_dims).args))), expected, **TOLERANCE)
+    assert_close(whole(outputs_of(rows_sharded(sample, row_dims).call(compiled))), expected, **TOLERANCE)
 
 
 # ---------------------------------------------------------------- properties
@@ -270,7 +270,7 @@ def check_compiled(op: Any, sample: Sample, row_dims: RowDims, expected: list[Te
 @checks("DTensor", over=(samples("basic"),), needs=(AVAILABLE,))
 def every_placement(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
-    on_cluster(check_every_placement, entry, sample, list(outputs_of(entry.reference(*sample.args))))
+    on_cluster(check_every_placement, entry, sample, list(outputs_of(sample.call(entry.reference))))
 
 
 @checks("DTensor", over=(samples("basic"),), needs=(AVAILABLE, DIFFERENTIABLE, PUBLIC))
@@ -289,5 +289,5 @@ def rows_are_not_sent(entry: OpEntry) -> None:
 @checks("DTensor", needs=(AVAILABLE, HAS_SIZES, PUBLIC), compiles=True)
 def compiled_dtensors(entry: OpEntry) -> None:
     sample = entry.of_size(2 * WORLD_SIZE)
-    expected = list(outputs_of(entry.reference(*sample.args)))
+    expected = list(outputs_of(sample.call(entry.reference)))
     on_cluster(check_compiled, entry, sample, entry.row_dims, expected)

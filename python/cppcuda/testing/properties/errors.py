@@ -22,7 +22,7 @@ from cppcuda.testing.registry import (
     checks,
     devices,
 )
-from cppcuda.testing.samples import BadInput, OpEntry, Sample, is_variable
+from cppcuda.testing.samples import BadInput, OpEntry, Sample, apply, is_variable, split_keywords
 
 FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
 DENSE = "must be a dense (strided) tensor, got layout"
@@ -79,9 +79,9 @@ def assert_refuses(bad: BadInput, call: Callable[[], Any], kind: str = "") -> No
 def message(entry: OpEntry, device: str) -> None:
     for bad in entry.all_bad_inputs:
         args = tuple(a.to(device) if isinstance(a, Tensor) else a for a in bad.args())
-        assert_refuses(bad, partial(entry.op, *args))
+        assert_refuses(bad, partial(apply, entry.op, args))
         with_grad = [a.requires_grad_() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
-        assert_refuses(bad, partial(entry.op, *with_grad), " with requires_grad")
+        assert_refuses(bad, partial(apply, entry.op, with_grad), " with requires_grad")
 
 
 @checks("bad input", needs=(HAS_BAD_INPUTS,))
@@ -89,7 +89,7 @@ def message_on_meta(entry: OpEntry) -> None:
     """All devices share one validation, so export and compile reject what eager rejects."""
     for bad in entry.all_bad_inputs:
         args = [a.to("meta") if isinstance(a, Tensor) else a for a in bad.args()]
-        assert_refuses(bad, partial(entry.op, *args), " on meta")
+        assert_refuses(bad, partial(apply, entry.op, args), " on meta")
 
 
 @checks("bad input", needs=(HAS_BAD_INPUTS, HAS_BACKWARD))
@@ -129,7 +129,7 @@ def assert_message(call: Callable[[], Any], expected: str) -> None:
 def one_tensor_of_an_unsupported_kind(entry: OpEntry) -> None:
     for convert, text in CONVERSIONS.values():
         for argument, args in replacements(entry, convert):
-            assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
+            assert_message(partial(apply, entry.op, args), f"{entry.base_name}: {argument} {text}")
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
@@ -138,7 +138,7 @@ def indices_of_an_unsupported_kind(entry: OpEntry) -> None:
         raise NotCheckedError("no argument has indices")
     for convert, text in INDEX_CONVERSIONS.values():
         for argument, args in replacements(entry, convert, is_index):
-            assert_message(partial(entry.op, *args), f"{entry.base_name}: {argument} {text}")
+            assert_message(partial(apply, entry.op, args), f"{entry.base_name}: {argument} {text}")
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
@@ -146,7 +146,7 @@ def all_tensors_of_an_unsupported_kind(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     for convert, text in CONVERSIONS.values():
         expected = f"{entry.base_name}: {entry.argument_names[0]} {text}"
-        assert_message(partial(entry.op, *sample.map(convert).args), expected)
+        assert_message(partial(sample.map(convert).call, entry.op), expected)
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
@@ -157,7 +157,7 @@ def devices_that_differ(entry: OpEntry) -> None:
         raise NotCheckedError("one tensor has one device")
     for argument, args in on_meta:
         with raises(RuntimeError, what=f"{argument} on meta") as caught:
-            entry.op(*args)
+            apply(entry.op, args)
         if entry.declaration:
             expected = entry.declaration.refusal(args)
             assert expected and caught.first_line == expected, f"expected {expected!r}, got {caught.first_line!r}"
@@ -170,12 +170,12 @@ def devices_that_differ(entry: OpEntry) -> None:
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def undefined_and_missing_arguments(entry: OpEntry) -> None:
     given = entry.sample(entry.names("basic")[0]).args
-    for i, argument in enumerate(entry.op._schema.arguments[: len(given)]):
+    for i, argument in enumerate(entry.op._schema.arguments[: len(split_keywords(given)[0])]):
         args = [*given[:i], None, *given[i + 1 :]]
         if "Optional" in str(argument.type) or str(argument.type) == "bool":  # torch takes None for False
             continue
         with raises((RuntimeError, TypeError), argument.name, f"{argument.name} is None"):
-            entry.op(*args)
+            apply(entry.op, args)
 
 
 NO_TENSORS: tuple[Any, ...] = ([1, 2], 1.5, "1", None, np.ones(3))
@@ -190,7 +190,7 @@ def arguments_that_are_not_tensors(entry: OpEntry) -> None:
         for other in NO_TENSORS:
             args = [other if i == j else arg for j, arg in enumerate(sample.args)]
             with raises((TypeError, RuntimeError)) as caught:
-                entry.function(*args)
+                apply(entry.function, args)
             for word in (entry.base_name, entry.argument_names[i]):
                 assert word in str(caught.error), f"{word} is not in {caught.error}"
     assert len(tensors) == len(sample.inputs) > 0
@@ -204,10 +204,10 @@ def proxies_are_accepted(entry: OpEntry) -> None:
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     proxies = iter([torch.fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(sample.inputs))])
-    out = entry.function(*(next(proxies) if isinstance(arg, Tensor) else arg for arg in sample.args))
+    out = apply(entry.function, [next(proxies) if isinstance(arg, Tensor) else arg for arg in sample.args])
     graph.output(out.node)
     traced = torch.fx.GraphModule(torch.nn.Module(), graph)
-    assert_close(traced(*sample.inputs), entry.reference(*sample.args))
+    assert_close(traced(*sample.inputs), sample.call(entry.reference))
 
 
 @checks("bad input", needs=(HAS_BAD_INPUTS,))
@@ -216,7 +216,7 @@ def nothing_is_written_on_error(entry: OpEntry) -> None:
         args = bad.args()
         before = [a.clone() if isinstance(a, Tensor) else a for a in args]
         with raises(ERRORS, what=bad.name):
-            entry.op(*args)
+            apply(entry.op, args)
         for a, b in zip(args, before, strict=True):
             assert torch.equal(a, b) if isinstance(a, Tensor) else a == b, f"{bad.name}: an argument was written to"
 
@@ -227,6 +227,6 @@ def error_in_one_call_leaves_the_next_alone(entry: OpEntry) -> None:
     expected = sample.bind(entry.op)(*sample.tensors)
     for bad in entry.all_bad_inputs:
         with raises(ERRORS, what=bad.name):
-            entry.op(*bad.args())
+            apply(entry.op, bad.args())
         again = sample.bind(entry.op)(*sample.tensors)
         assert all(torch.equal(a, b) for a, b in zip(again, expected, strict=True)), f"{bad.name}: other values after"

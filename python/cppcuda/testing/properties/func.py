@@ -328,4 +328,4 @@ def escaped_tensor_is_refused(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0])
     vmap(leak)(*rows(sample.tensors))
     with raises(RuntimeError, "vmap"):
-        entry.op(*sample.with_tensors(tuple(leaked)).args)
+        sample.with_tensors(tuple(leaked)).call(entry.op)

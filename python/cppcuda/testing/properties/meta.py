@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cppcuda.testing.compare import scalar
 from cppcuda.testing.registry import DIFFERENTIABLE, checks, dtypes, samples
-from cppcuda.testing.samples import OpEntry, outputs_of
+from cppcuda.testing.samples import OpEntry, apply, outputs_of
 
 
 def description(t: Tensor) -> tuple[object, ...]:
@@ -34,8 +34,8 @@ def assert_same_descriptions(
 def meta_is_real(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
     for name in entry.names("basic", "shape", "stride"):
         sample = entry.sample(name, dtype, mixed=mixed)
-        real = outputs_of(entry.op(*sample.args))
-        meta = outputs_of(entry.op(*sample.to("meta").args))
+        real = outputs_of(sample.call(entry.op))
+        meta = outputs_of(sample.to("meta").call(entry.op))
         assert all(t.is_meta for t in meta), f"{name}: the output is not on meta"
         assert_same_descriptions(entry, meta, real, name)
 
@@ -43,7 +43,7 @@ def meta_is_real(entry: OpEntry, dtype: torch.dtype, mixed: bool) -> None:
 @checks("meta", over=(samples("basic", "shape", "stride"),))
 def fake_is_real(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name, torch.float32)
-    real = outputs_of(entry.op(*sample.args))
+    real = outputs_of(sample.call(entry.op))
     for device in ("cpu", "cuda"):  # a fake tensor's device need not exist
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
 
@@ -53,7 +53,7 @@ def fake_is_real(entry: OpEntry, name: str) -> None:
                 return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
 
             args = tuple(fake(a) if isinstance(a, Tensor) else a for a in sample.args)
-            outputs = outputs_of(entry.op(*args))
+            outputs = outputs_of(apply(entry.op, args))
         assert all(t.device.type == device for t in outputs), f"{name}: the output is not on {device}"
         assert_same_descriptions(entry, outputs, real, f"{name} on {device}")
 

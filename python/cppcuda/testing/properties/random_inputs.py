@@ -84,8 +84,8 @@ def random_values_and_gradients(entry: OpEntry, device: str) -> None:
     def check(data: Any) -> None:
         dtype, sample = sample_of(data.draw, entry, device)
         sample, exact = sample.requires_grad(), sample.double().requires_grad()
-        actual = computed(entry.op(*sample.args))
-        expected = computed(entry.reference(*exact.args))
+        actual = computed(sample.call(entry.op))
+        expected = computed(exact.call(entry.reference))
         if actual:
             entry.assert_strides(sample, actual)
         for a, e in zip(actual, expected, strict=True):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cppcuda.testing.compare import assert_close, scalar
 from cppcuda.testing.registry import DIFFERENTIABLE, HAS_FUNCTION, HAS_MODULE, PUBLIC, checks, each, samples
-from cppcuda.testing.samples import OpEntry, Sample, is_variable, outputs_of
+from cppcuda.testing.samples import OpEntry, Sample, apply, is_variable, outputs_of, split_keywords
 
 
 class Wrapped(nn.Module):
@@ -55,7 +55,7 @@ def expected_results(entry: OpEntry, sample: Sample) -> list[Tensor]:
 def scripted_module(entry: OpEntry, name: str, freeze: bool) -> None:
     assert entry.module
     sample = entry.sample(name)
-    scripted = torch.jit.script(entry.module(*sample.attributes).eval())
+    scripted = torch.jit.script(apply(entry.module, sample.attributes).eval())
     if freeze:
         scripted = torch.jit.freeze(scripted)
     assert entry.qualified_name in str(scripted.inlined_graph), "the operator is not in the graph"
@@ -86,11 +86,12 @@ def script_source(entry: OpEntry, sample: Sample) -> str:
     """A function in TorchScript that calls the op with the arguments that the sample has, and with the defaults of the
     others. Internal ops have no Python function to script."""
     schema = entry.op._schema
-    given = schema.arguments[: len(sample.args)]
+    positional, named = split_keywords(sample.args)
+    given = [a for i, a in enumerate(schema.arguments) if i < len(positional) or a.name in named]
     arguments = ", ".join(f"{a.name}: {str(a.type).replace('number', 'float')}" for a in given)
     count = len(schema.returns)
     returns = "Tensor" if count == 1 else f"Tuple[{', '.join(['Tensor'] * count)}]"
-    names = ", ".join(a.name for a in given)
+    names = ", ".join(f"{a.name}={a.name}" if a.name in named else a.name for a in given)
     call = f"torch.ops.{entry.namespace}.{entry.base_name}({names})"
     return f"def call({arguments}) -> {returns}:\n    return {call}\n"
 
@@ -121,10 +122,10 @@ def scripted_module_in_another_process(entry: OpEntry) -> None:
     """With only the libraries loaded, not the package of the module."""
     assert entry.module
     sample = entry.sample(entry.names("basic")[0])
-    module = entry.module(*sample.attributes)
+    module = apply(entry.module, sample.attributes)
     with tempfile.TemporaryDirectory() as folder:
         torch.jit.script(module).save(f"{folder}/module.pt")
-        torch.save((sample.inputs, outputs_of(entry.op(*sample.args))), f"{folder}/values.pt")
+        torch.save((sample.inputs, outputs_of(sample.call(entry.op))), f"{folder}/values.pt")
         package = type(module).__module__.split(".")[0] if entry.made_with_kit else ""
         command = [sys.executable, "-c", IN_ANOTHER_PROCESS, folder, package, *map(str, torch.ops.loaded_libraries)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -135,11 +136,11 @@ def scripted_module_in_another_process(entry: OpEntry) -> None:
 def modules_pickle_and_copy(entry: OpEntry) -> None:
     assert entry.module
     sample = entry.sample(entry.names("basic")[0])
-    inner = entry.module(*sample.attributes)
+    inner = apply(entry.module, sample.attributes)
     for module in (inner, Wrapped(inner)):
         for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
             call = other.inner if isinstance(other, Wrapped) else other
-            pairs = zip(outputs_of(call(*sample.inputs)), outputs_of(entry.op(*sample.args)), strict=True)
+            pairs = zip(outputs_of(call(*sample.inputs)), outputs_of(sample.call(entry.op)), strict=True)
             assert all(torch.equal(a, b) for a, b in pairs), "a copy gives other values"
     assert repr(inner) == f"{type(inner).__name__}({inner.extra_repr()})", repr(inner)
 
@@ -148,5 +149,5 @@ def modules_pickle_and_copy(entry: OpEntry) -> None:
 def graph_is_copyable(entry: OpEntry) -> None:
     """Pickling an output that is part of a graph pickles its values, as for torch's own ops."""
     sample = entry.sample(entry.names("basic")[0]).requires_grad()
-    out = entry.op(*sample.args)
+    out = sample.call(entry.op)
     assert_close(pickle.loads(pickle.dumps(out)), out)

@@ -21,7 +21,7 @@ from cppcuda.testing.registry import (
     plain_dtypes,
     samples,
 )
-from cppcuda.testing.samples import OpEntry, Sample, computed, is_variable, outputs_of, variable_outputs
+from cppcuda.testing.samples import OpEntry, Sample, apply, computed, is_variable, outputs_of, variable_outputs
 
 TAGS = {"shape": ("basic", "shape"), "stride": ("stride",)}
 
@@ -42,7 +42,7 @@ def large_against_float64(entry: OpEntry, name: str, dtype: torch.dtype, device:
 
 def check_against_float64(entry: OpEntry, sample: Sample) -> None:
     before = [t.clone() for t in sample.inputs]
-    outputs = outputs_of(entry.op(*sample.args))
+    outputs = outputs_of(sample.call(entry.op))
     entry.assert_strides(sample, outputs)
     assert_dtypes(entry, sample, outputs)
     assert_matches_reference(entry, sample, computed(outputs))
@@ -72,7 +72,7 @@ def samples_have_values(entry: OpEntry) -> None:
     """Samples whose results are all zero would accept a kernel that computes nothing."""
     largest: dict[int, float] = {}
     for name in entry.names("basic", "shape"):
-        for i, t in enumerate(outputs_of(entry.reference(*entry.sample(name).args))):
+        for i, t in enumerate(outputs_of(entry.sample(name).call(entry.reference))):
             largest[i] = max(largest.get(i, 0.0), size_of(t.double()))
     for i, size in largest.items():
         assert size > 0, f"the samples say nothing: output {i} of the reference is zero for each of them"
@@ -84,8 +84,8 @@ def strides_change_no_value(entry: OpEntry, name: str, device: str) -> None:
     dense = sample.map_inputs(lambda t: t.clone(memory_format=torch.contiguous_format))
     pairs = zip(sample.inputs, dense.inputs, strict=True)
     assert any(a.stride() != b.stride() or a.storage_offset() for a, b in pairs), "the sample's layout is dense"
-    assert_matches_reference(entry, sample, computed(entry.op(*sample.args)))
-    for strided, contiguous in zip(computed(entry.op(*sample.args)), computed(entry.op(*dense.args)), strict=True):
+    assert_matches_reference(entry, sample, computed(sample.call(entry.op)))
+    for strided, contiguous in zip(computed(sample.call(entry.op)), computed(dense.call(entry.op)), strict=True):
         assert_close(strided, contiguous, name, rtol=1e-13, atol=1e-14)
 
 
@@ -93,9 +93,9 @@ def strides_change_no_value(entry: OpEntry, name: str, device: str) -> None:
 def against_further_oracles(entry: OpEntry, dtype: torch.dtype, mixed: bool, device: str) -> None:
     for oracle, name in itertools.product(entry.oracles, entry.names("basic", "shape", "stride")):
         sample = entry.sample(name, dtype, device, mixed)
-        expected = oracle(*sample.double().args)
+        expected = sample.double().call(oracle)
         if expected is not None:
-            actual = entry.op(*sample.args)
+            actual = sample.call(entry.op)
             assert_matches_reference(entry, sample, (actual,))
             assert_close(actual.double(), expected, name, rtol=2**-7 if actual.itemsize == 2 else 1e-5, atol=1e-5)
 
@@ -109,7 +109,7 @@ def empty(entry: OpEntry, device: str) -> None:
         sample = entry.sample(name, torch.float32, device)
         if entry.orders:
             sample = sample.requires_grad()
-        assert_matches_reference(entry, sample, computed(entry.op(*sample.args)))
+        assert_matches_reference(entry, sample, computed(sample.call(entry.op)))
         outputs = [t for t in sample.bind(entry.op)(*sample.tensors) if t.requires_grad]
         if outputs:
             gradients = torch.autograd.grad([t.sum() for t in outputs], sample.tensors, allow_unused=True)
@@ -124,9 +124,9 @@ def same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -> Non
     def results(name: str) -> list[Tensor]:
         sample = entry.sample(name, dtype, device)
         if not entry.orders:
-            return list(computed(entry.op(*sample.args)))
+            return list(computed(sample.call(entry.op)))
         sample = sample.requires_grad()
-        outputs = computed(entry.op(*sample.args))
+        outputs = computed(sample.call(entry.op))
         variable = [t for t in variable_outputs(outputs) if t.requires_grad]
         if not variable:
             return list(outputs)
@@ -154,7 +154,7 @@ def same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -> Non
 def output_is_new_memory(entry: OpEntry, name: str, device: str) -> None:
     """An output that is an input, or shares its memory, corrupts the graph silently."""
     sample = entry.sample(name, torch.float32, device)
-    for i, out in enumerate(outputs_of(entry.op(*sample.args))):
+    for i, out in enumerate(outputs_of(sample.call(entry.op))):
         for t in (a for a in sample.args if isinstance(a, Tensor)):
             assert out is not t, f"output {i} is an input"
             shared = t.numel() and out.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
@@ -165,6 +165,6 @@ def output_is_new_memory(entry: OpEntry, name: str, device: str) -> None:
 def public_function_is_the_op(entry: OpEntry, name: str) -> None:
     assert entry.function and entry.module
     sample = entry.sample(name)
-    for call, args in ((entry.function, sample.args), (entry.module(*sample.attributes), sample.inputs)):
-        pairs = zip(outputs_of(call(*args)), outputs_of(entry.op(*sample.args)), strict=True)
+    for call, args in ((entry.function, sample.args), (apply(entry.module, sample.attributes), sample.inputs)):
+        pairs = zip(outputs_of(apply(call, args)), outputs_of(sample.call(entry.op)), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs), f"{call} gives other values"
