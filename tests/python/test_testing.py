@@ -206,6 +206,17 @@ def test_tensors_of_indices_stay_as_they_are() -> None:
     assert report.failed == [], report
 
 
+@pytest.mark.compiles
+def test_indices_of_rows_do_not_fit_a_part_of_the_rows() -> None:
+    rows = ["compile", "export"]
+    sample = (X, 0, torch.tensor([1, 0]))
+    skip = {"vmap": "torch's rule fixes the size of the batch"}
+    report = check("aten::index_select", torch.index_select, [sample], only=rows, skip=skip)
+    assert report.passed == rows, report
+    left_out = {r.property for r in report.results if r.reason == "the arguments do not fit a part of the rows"}
+    assert left_out == {"unbacked_sizes", "unbacked_rows"}
+
+
 def test_samples_that_say_nothing_are_an_error() -> None:
     zeros = torch.zeros(3, 2)
     report = check("aten::sin", torch.sin, [(zeros,)], only=["float64", "backward"])

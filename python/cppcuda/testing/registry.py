@@ -121,6 +121,7 @@ HAS_ORACLES = Requirement(lambda e: bool(e.oracles), "the reference is the only 
 HAS_FUNCTION = Requirement(lambda e: e.function is not None, "no public function is given")
 HAS_MODULE = Requirement(lambda e: e.module is not None, "no module is given")
 HAS_SIZES = Requirement(lambda e: e.has_sizes, "the number of rows of the samples cannot be changed")
+TAKES_SOME_ROWS = Requirement(lambda e: e.takes_some_rows, "the arguments do not fit a part of the rows")
 HAS_STRATEGY = Requirement(lambda e: e.strategy is not None, "no strategy for random arguments is given")
 MADE_WITH_KIT = Requirement(lambda e: e.made_with_kit, "the operator was not made with the kit")
 PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")

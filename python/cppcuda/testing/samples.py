@@ -495,6 +495,14 @@ class OpEntry:
         return first_dims(differing_dims(self.of_size(2).inputs, self.of_size(3).inputs))
 
     @property
+    def takes_some_rows(self) -> bool:
+        """Whether some of the rows are a valid call. They are not if a size is another number, such as that of offsets,
+        or if a tensor of indices has no rows, and so may refer to all of them."""
+        few, more = self.of_size(2).inputs, self.of_size(3).inputs
+        sizes = [[t.shape[d] for d in dims] for t, dims in zip(few, differing_dims(few, more), strict=True)]
+        return all(s == [2] or (not s and is_variable(t)) for t, s in zip(few, sizes, strict=True))
+
+    @property
     def row_dims_of_outputs(self) -> RowDims:
         few, more = (outputs_of(self.of_size(rows).call(self.reference)) for rows in (2, 3))
         return first_dims(differing_dims(few, more))

@@ -17,6 +17,7 @@ from cppcuda.testing.registry import (
     DIFFERENTIABLE,
     HAS_SIZES,
     PUBLIC,
+    TAKES_SOME_ROWS,
     NotCheckedError,
     checks,
     each,
@@ -155,7 +156,7 @@ def compiled_transforms(entry: OpEntry, transform: str) -> None:
     assert_close(actual, plain(*sample.tensors), transform)
 
 
-@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
+@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES, TAKES_SOME_ROWS), compiles=True)
 def unbacked_sizes(entry: OpEntry) -> None:
     """The number of rows that a mask selects is not known during compilation."""
     dims = entry.row_dims

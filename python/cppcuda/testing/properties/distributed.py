@@ -28,6 +28,7 @@ from cppcuda.testing.registry import (
     HAS_BACKWARD,
     HAS_SIZES,
     PUBLIC,
+    TAKES_SOME_ROWS,
     NotCheckedError,
     Requirement,
     checks,
@@ -280,7 +281,7 @@ def gradients_of_dtensors(entry: OpEntry, name: str) -> None:
     on_cluster(check_gradients, entry, sample, expected)
 
 
-@checks("DTensor", needs=(AVAILABLE, DIFFERENTIABLE, HAS_SIZES, HAS_BACKWARD))
+@checks("DTensor", needs=(AVAILABLE, DIFFERENTIABLE, HAS_SIZES, TAKES_SOME_ROWS, HAS_BACKWARD))
 def rows_are_not_sent(entry: OpEntry) -> None:
     """Sharded rows are computed by the process that has them: nothing is sent, forward or backward."""
     on_cluster(check_rows, entry, entry.of_size(2 * WORLD_SIZE), entry.row_dims, entry.row_dims_of_outputs)

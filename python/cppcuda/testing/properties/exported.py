@@ -20,6 +20,7 @@ from cppcuda.testing.registry import (
     HAS_BAD_INPUTS,
     HAS_SIZES,
     PUBLIC,
+    TAKES_SOME_ROWS,
     NotCheckedError,
     checks,
     each,
@@ -181,7 +182,7 @@ def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
         assert_close(loaded(*other.inputs), plain(*other.inputs), f"{size_} times {rows_} rows")
 
 
-@checks("export", needs=(HAS_SIZES,), compiles=True)
+@checks("export", needs=(HAS_SIZES, TAKES_SOME_ROWS), compiles=True)
 def unbacked_rows(entry: OpEntry) -> None:
     sample = entry.of_size(TRACED)
     module, plain = (Masked(entry, sample, op) for op in (entry.op, entry.reference))
