@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import wrong_operators as wrong
-from cppcuda.testing import Report, check
+from cppcuda.testing import Report, T, check
 
 X = torch.linspace(-1.5, 1.4, 6, dtype=torch.float64).view(3, 2)
 WIDE = torch.rand(3, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -64,6 +64,22 @@ def test_mistake_is_found(mistake: str) -> None:
     found, right = m.reports()
     assert found.failed == [m.row], found
     assert right.passed == [m.row], right
+
+
+@pytest.mark.compiles
+def test_a_size_that_follows_from_the_rows() -> None:
+    """Offsets have one element more than there are rows, so a mask cannot select the same rows of both."""
+    rows = ["export", "AOTInductor"]
+    offsets = torch.tensor([0, 2, 3, 5, 9, 12, 13, 15])
+    sized = lambda count: (T((count, 2)), T((count + 1,), value=offsets.repeat(20)[: count + 1].cumsum(0)))  # noqa: E731
+    found, right = (
+        check(f"wrong::{name}", wrong.scale_by_counts, [(X, offsets[:4])], only=rows, sized=sized)
+        for name in ("fixed_offsets", "dynamic_offsets")
+    )
+    assert found.failed == rows, found
+    assert right.passed == rows, right
+    left_out = {r.property for r in right.results if r.reason == "the arguments do not fit a part of the rows"}
+    assert left_out == {"unbacked_rows"}
 
 
 def test_autograd_function_in_cpp_is_found() -> None:

@@ -242,6 +242,30 @@ for _name, _dtype in (
     )  # fmt: skip
 
 
+# ---------------------------------------------------------------- sizes
+
+
+def scale_by_counts(x: Tensor, offsets: Tensor) -> Tensor:
+    """Multiplies each row by its number of entries in a CSR matrix, which has one more offset than rows."""
+    return x * offsets.diff().to(x.dtype).unsqueeze(-1)
+
+
+# Meta fixes the number of rows with int().
+for _name, _fake in (
+    ("fixed_offsets", lambda x, offsets: x.new_empty([int(offsets.shape[0]) - 1, *x.shape[1:]])),
+    ("dynamic_offsets", lambda x, offsets: x.new_empty([offsets.shape[0] - 1, *x.shape[1:]])),
+):
+    _operator = torch.library.custom_op(
+        f"wrong::{_name}", scale_by_counts, mutates_args=(), schema="(Tensor x, Tensor offsets) -> Tensor"
+    )
+    _operator.register_fake(_fake)
+    _operator.register_vmap(lambda info, in_dims, x, offsets: (scale_by_counts(x.movedim(in_dims[0], 0), offsets), 0))
+    _operator.register_autograd(
+        lambda ctx, grad: (scale_by_counts(grad, ctx.saved_tensors[0]), None),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1]),
+    )
+
+
 # ---------------------------------------------------------------- batching rules by hand
 
 

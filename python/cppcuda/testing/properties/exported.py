@@ -81,10 +81,19 @@ class GradientsThroughGradients(Call):
             return torch.autograd.grad(scalar(first), variables)
 
 
-def dynamic_rows(small: Sample, large: Sample) -> tuple[dict[int, Any], ...]:
-    """One dynamic size for all dims in which two sizes of a sample differ."""
-    rows = Dim("rows", min=2, max=1 << 40)
-    return tuple(dict.fromkeys(dims, rows) for dims in differing_dims(small.inputs, large.inputs))
+def dynamic_rows(entry: OpEntry, largest: int = 1 << 40) -> tuple[dict[int, Any], ...]:
+    """The dynamic sizes of each input. They follow from one, the number of rows: offsets may have one more, say."""
+    rows = Dim("rows", min=2, max=largest)
+    small, large = (entry.of_size(count).inputs for count in (TRACED, TRACED + 1))
+
+    def size(few: int, more: int) -> Any:
+        factor = more - few
+        rest = few - factor * TRACED
+        multiple = rows if factor == 1 else factor * rows
+        return multiple + rest if rest else multiple
+
+    differing = zip(small, large, differing_dims(small, large), strict=True)
+    return tuple({d: size(t.shape[d], u.shape[d]) for d in dims} for t, u, dims in differing)
 
 
 def exported(module: nn.Module, sample: Sample, *extra: Tensor, **kwargs: Any) -> torch.export.ExportedProgram:
@@ -126,7 +135,7 @@ NOT_EXPORTED = "torch {} does not export this of plain torch either"
 def dynamic_sizes(entry: OpEntry, model: type[Call]) -> None:
     sample = entry.of_size(TRACED)
     module, plain = model(entry, sample), model(entry, sample, entry.reference)
-    shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
+    shapes = (dynamic_rows(entry),)
     if model is Gradients and not takes_gradients_inside(model, entry, sample):
         raise NotCheckedError(NOT_EXPORTED.format(torch.__version__))
     program = exported(module, sample, dynamic_shapes=shapes)
@@ -171,9 +180,8 @@ def vmap_with_a_dynamic_batch(entry: OpEntry) -> None:
 
     sample = batch(4, TRACED)
     module, plain = (Vmapped(entry, entry.of_size(TRACED), op) for op in (entry.op, entry.reference))
-    rows, size = Dim("rows", min=2, max=1 << 20), Dim("size", min=2, max=1 << 20)
-    with_rows = differing_dims(entry.of_size(TRACED).inputs, entry.of_size(TRACED + 1).inputs)
-    shapes = tuple({0: size, **{d + 1: rows for d in dims}} for dims in with_rows)
+    size = Dim("size", min=2, max=1 << 20)
+    shapes = tuple({0: size, **{d + 1: rows for d, rows in dims.items()}} for dims in dynamic_rows(entry, 1 << 20))
     program = exported(module, sample, dynamic_shapes=(shapes,))
     # torch 2.11 cannot save the bookkeeping of its own vmap, which run_decompositions removes.
     loaded = saved_and_loaded(program.run_decompositions({}))
@@ -219,7 +227,7 @@ def aot_inductor(entry: OpEntry) -> None:
     sample = entry.of_size(TRACED, torch.float32)
     model = Gradients if entry.orders and takes_gradients_inside(Gradients, entry, sample) else Call
     module, plain = (model(entry, sample, op) for op in (entry.op, entry.reference))
-    shapes = (dynamic_rows(sample, entry.of_size(TRACED + 1)),)
+    shapes = (dynamic_rows(entry),)
     with packaged(exported(module, sample, dynamic_shapes=shapes)) as loaded:
         for rows in OTHERS:
             other = entry.of_size(rows, torch.float32)
