@@ -5,6 +5,7 @@
 #   CPPCUDA_TORCH   the torch to install instead of the newest one, such as 2.11.0
 #   CPPCUDA_WITH_CUDA, CUDACXX, TORCH_CUDA_ARCH_LIST  as in docs/cpp.md; choose_cuda explains the defaults
 #   CPPCUDA_ISAS    as in docs/cpp.md (default: native)
+#   CPPCUDA_EMULATED_ARCHITECTURES  the compute capabilities whose PTX the emulator runs, such as "75;90" (default: one)
 
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -151,9 +152,9 @@ gpu_architectures() {
     awk '$1 ~ /^[0-9]+\.[0-9]$/ && $1 >= 7.5' | paste -sd ';'
 }
 
-# choose_cuda [architecture]: selects the CUDA kernels to build if CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not:
+# choose_cuda [architecture | ptx]: selects the CUDA kernels to build if CPPCUDA_WITH_CUDA and TORCH_CUDA_ARCH_LIST do not:
 # those for the GPUs of this machine; without a GPU, the kernels that the build folder already has, otherwise those for
-# the given architecture, otherwise none.
+# the given architecture, or only their PTX, which the emulator runs, otherwise none.
 choose_cuda() {
   [ -z "${TORCH_CUDA_ARCH_LIST:-}" ] && [ "${CPPCUDA_WITH_CUDA:-AUTO}" != OFF ] || return 0
   local architectures
@@ -162,6 +163,8 @@ choose_cuda() {
     export TORCH_CUDA_ARCH_LIST=$architectures
   elif has_cuda; then
     return
+  elif [ "${1:-}" = ptx ]; then
+    CUDA_ARCHITECTURES=90-virtual
   elif [ $# -gt 0 ]; then
     export TORCH_CUDA_ARCH_LIST=$1
   elif [ -z "${CPPCUDA_WITH_CUDA:-}" ]; then
@@ -210,13 +213,13 @@ setup_cuobjdump() {
 # Returns whether CUDA kernels were built in BUILD_DIR.
 has_cuda() { [ -e "$BUILD_DIR/libcppcuda_kernels.so" ] && grep -q '^CUDA: .* = "[0-9]' "$BUILD_DIR/cppcuda_generated/_build.py"; }
 
+# Returns whether they have machine code, and not only PTX.
+has_machine_code() { has_cuda && grep -qE '^CUDA_ARCHITECTURES = "(.*;)?[0-9]+[af]?(-real)?[;"]' "$BUILD_DIR/cppcuda_generated/_build.py"; }
+
 # Installs GoogleTest, if possible; otherwise CMake downloads it.
 setup_gtest() {
   [ -n "${GTest_ROOT:-}" ] || [ -e /usr/include/gtest/gtest.h ] || apt_install libgtest-dev || true
 }
-
-# Installs Boost.Context, if possible. The emulator of CUDA kernels runs their threads as its fibers.
-setup_boost() { [ -e /usr/include/boost/context/fiber.hpp ] || apt_install libboost-context-dev || true; }
 
 # Installs valgrind, if possible. Returns whether there is one.
 setup_valgrind() {
@@ -241,7 +244,8 @@ configure_library() {
 run_cmake() {
   "${WITH_SCRIPT[@]}" "$CMAKE" -S . -B "$BUILD_DIR" -G Ninja -DCMAKE_MAKE_PROGRAM="$NINJA" -DPython3_EXECUTABLE="$PYTHON" \
     -DCPPCUDA_WITH_CUDA="${CPPCUDA_WITH_CUDA:-AUTO}" -DCPPCUDA_ISAS="${CPPCUDA_ISAS:-native}" \
-    -DCPPCUDA_PREBUILT_KERNELS="" "$@" > "$BUILD_DIR/configure.log" 2>&1
+    -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-}" -DCPPCUDA_PREBUILT_KERNELS="" \
+    -DCPPCUDA_EMULATED_ARCHITECTURES="${CPPCUDA_EMULATED_ARCHITECTURES:-}" "$@" > "$BUILD_DIR/configure.log" 2>&1
 }
 
 # compile FOLDER [ninja arguments]. ninja ends its compilers if it is interrupted; cmake --build would leave it running.

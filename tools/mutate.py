@@ -3,7 +3,7 @@
 usage: tools/run mutate [NAME ...]
 
 NAME may contain wildcards, as in 'trilinear.*'. Without a NAME all mistakes are tried, each of which compiles a part of
-the library again. The copy is in build/mutate. It is built without CUDA, because the emulator runs the CUDA kernels.
+the library again. The copy is in build/mutate. Of the CUDA kernels only the PTX is built, which the emulator runs.
 
 First, all these tests must pass without a mistake. With a mistake, the files that the tests load must differ from those
 of the first run, and pytest accepts only the library that was just built (CPPCUDA_EXPECTED_LIBRARY). So neither a
@@ -31,7 +31,7 @@ TIMEOUT = 1200  # seconds after which tests count as hanging
 TARGETS = {
     "pytest": ("cppcuda", ("site",)),
     "unit": ("cppcuda_tests", ("libcppcuda.so", "libcppcuda_kernels.so", "tests/cpp/cppcuda_tests")),
-    "simt": ("cppcuda_simt_tests", ("tests/cpp/simt/cppcuda_simt_tests",)),
+    "emulator": ("cppcuda_emulated_tests", ("tests/cpp/emulator/cppcuda_emulated_tests",)),
 }
 
 
@@ -48,7 +48,7 @@ def configure() -> None:
         if not (to.is_file() and to.read_bytes() == source.read_bytes()):
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, to)
-    options = ["-DCPPCUDA_WITH_CUDA=OFF", "-DCPPCUDA_BUILD_TESTS=ON", "-DCPPCUDA_ISAS=native"]
+    options = ["-DCMAKE_CUDA_ARCHITECTURES=90-virtual", "-DCPPCUDA_BUILD_TESTS=ON", "-DCPPCUDA_ISAS=native"]
     command = ["cmake", "-S", str(COPY), "-B", str(BUILD), "-G", "Ninja", f"-DPython3_EXECUTABLE={sys.executable}"]
     subprocess.run([*command, *options], stdout=subprocess.DEVNULL, check=True)
 

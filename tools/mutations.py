@@ -1,7 +1,7 @@
 """Mistakes that the tests must notice, for tools/run mutate: the text that each replaces, and the tests that must fail.
 
 `tests` names as few tests as possible: "pytest", a file in tests/python and keywords for pytest's -k; or "unit" for
-tests/cpp or "simt" for the CUDA kernels in the emulator, and a GoogleTest filter.
+tests/cpp or "emulator" for the CUDA kernels in the emulator, and a GoogleTest filter.
 """
 
 from typing import NamedTuple
@@ -136,7 +136,7 @@ MUTATIONS = [
         "include/cppcuda/kit/elementwise/kernel.cuh",
         "if (blockIdx.x == 0 && last < p.count)",
         "if (blockIdx.x == 0 && last <= p.count)",
-        "simt CudaElementwise/0.AnySizeAndOffset",
+        "emulator CudaElementwise/0.AnySizeAndOffset",
     ),
     Mutation(
         "kit.autocast_leaves_what_may_be_wider",
@@ -157,7 +157,7 @@ MUTATIONS = [
         "src/ops/trilinear/cuda/staged_kernel.cuh",
         "      __syncwarp();  // all lanes are done with the previous tile\n",
         "",
-        "simt All/CudaTrilinear.AnyNumberOfRows/*",
+        "emulator All/CudaTrilinear.AnyNumberOfRows/*",
     ),
     Mutation(
         "upsample.row_of_another_plane",
@@ -171,7 +171,7 @@ MUTATIONS = [
         "src/ops/upsample_bilinear2d/cuda/tile_kernel.cuh",
         "    __syncthreads();  // all threads are done with the previous row\n",
         "",
-        "simt *CudaUpsample.ManyPixels/*",
+        "emulator *CudaUpsample.ManyPixels/*",
     ),
     Mutation(
         "lltm_cell.last_gate_is_not_written",
@@ -185,7 +185,7 @@ MUTATIONS = [
         "src/ops/lltm_cell/cuda/steps_kernel.cuh",
         "        cell_state[r * size + s] = static_cast<A>(cy);\n      }\n      __syncthreads();\n",
         "        cell_state[r * size + s] = static_cast<A>(cy);\n      }\n",
-        "simt All/CudaLltm.ValuesAndGradients/*",
+        "emulator All/CudaLltm.ValuesAndGradients/*",
     ),
     Mutation(
         "interpolation.missing_corners_are_the_first_row",
@@ -199,6 +199,6 @@ MUTATIONS = [
         "src/interpolation/cuda/kernel.cuh",
         "            began_before = false;\n",
         "",
-        "simt *CudaGridSample3dInOrder.*",
+        "emulator *CudaGridSample3dInOrder.*",
     ),
 ]

@@ -54,7 +54,7 @@ class Installation:
         self.folder, self.site, self.cache = folder, folder / "site", folder / "cache"
         self.package = self.site / "cppcuda"
         shutil.copytree(
-            PACKAGE, self.package, ignore=shutil.ignore_patterns("__pycache__", "torch-*", "include", "simt")
+            PACKAGE, self.package, ignore=shutil.ignore_patterns("__pycache__", "torch-*", "include", "emulator")
         )
         (self.package / "lib/torch-2.3").mkdir()
         (self.package / "lib/torch-2.3/libcppcuda.so").touch()

@@ -39,7 +39,7 @@ def test_contents() -> None:
         "cppcuda/lib/cmake/cppcuda/CppcudaOperators.cmake",
         "cppcuda/include/cppcuda/kit/cuda/launch.cuh",
         "cppcuda/share/cppcuda/src/kit/define.cpp",
-        "cppcuda/share/cppcuda/simt/emulator.cpp",
+        "cppcuda/share/cppcuda/emulator/run.cpp",
         "cppcuda/kit/template/.gitignore",
         "cppcuda/kit/template/python/my_ops/swish.py",
         "cppcuda/kit/licenses/MIT",

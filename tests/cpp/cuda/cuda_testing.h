@@ -1,7 +1,7 @@
 #pragma once
 
-// Tests of the CUDA kernels. They are linked twice: with the library, for a GPU (cppcuda_cuda_tests), and with the
-// launchers and kernels compiled for the emulator (cppcuda_simt_tests): same inputs, same expected values.
+// Tests of the CUDA kernels. They are linked twice: with the library, for a GPU (cppcuda_cuda_tests), and with its
+// objects and the emulator (cppcuda_emulated_tests): same inputs, same expected values.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

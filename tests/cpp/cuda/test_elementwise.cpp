@@ -84,4 +84,26 @@ TYPED_TEST(CudaElementwise, AnyStrides) {
   }
 }
 
+// The position of a number of 16 bits among all numbers of its dtype.
+Tensor order(const Tensor& t) {
+  const Tensor bits = t.view(at::kShort).to(at::kInt);
+  return at::where(bits < 0, -bits.bitwise_and(0x7fff), bits);
+}
+
+// A result is the nearest number to the exact one, or for some of the 65,536 inputs the next one. The instructions take
+// subnormal numbers of float32 for 0.
+TYPED_TEST(CudaElementwise, EveryNumberOf16Bits) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    const Tensor x = at::arange(-32768, 32768, at::kInt).to(at::kShort).view(dtype), exact = x.to(at::kDouble);
+    const Tensor actual = TypeParam::call(on_cuda(x)).cpu();
+    const Tensor expected =
+        at::where(exact == -INFINITY, TypeParam::call(x).to(at::kDouble), TypeParam::reference(exact)).to(dtype);
+    EXPECT_TRUE(at::equal(actual.isnan(), expected.isnan())) << dtype;
+    const Tensor is_tiny = (actual.to(at::kDouble).abs() < 1e-36) & (expected.to(at::kDouble).abs() < 1e-36);
+    const Tensor steps = (order(actual) - order(expected)).abs().masked_fill(is_tiny | expected.isnan(), 0);
+    EXPECT_LE(steps.max().template item<int>(), 1) << dtype;
+    EXPECT_LE((steps > 0).sum().template item<int64_t>(), 300) << dtype;
+  }
+}
+
 }  // namespace

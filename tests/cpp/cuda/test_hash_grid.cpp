@@ -160,6 +160,26 @@ TEST_P(CudaHashGridLocate, EqualsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(All, CudaHashGridLocate, ::testing::ValuesIn(all_dtypes, all_dtypes + 2),
                          [](const auto& info) { return info.param.name; });
 
+// Tables whose sizes are not powers of two, and points far outside.
+TEST_P(CudaHashGrid, AnyConfiguration) {
+  const auto number = [](int64_t least, int64_t most) { return at::randint(least, most + 1, {1}).item<int64_t>(); };
+  for (int k = 0; k < 16; ++k) {
+    const int64_t axes = 2 + k % 3, features = int64_t{1} << number(0, 3);
+    HashGrid grid = hash_grid(features, k % 2 == 1);
+    grid.config.n_levels = number(1, 4);
+    grid.config.log2_hashmap_size = number(3, 12);
+    grid.config.base_resolution = number(1, 7);
+    grid.config.per_level_scale = 1 + static_cast<double>(number(0, 100)) / 100;
+    SCOPED_TRACE(::testing::Message() << axes << " axes, " << grid.config.n_levels << " levels, " << features
+                                      << " features, 2^" << grid.config.log2_hashmap_size << ", "
+                                      << grid.config.base_resolution << ", " << grid.config.per_level_scale);
+    Dtypes t = types();
+    t.tolerance *= 8;  // larger positions
+    const Tensor params = random({op::count_parameters(grid.config, axes)});
+    expect_close(grid, with_gradients(grid, params, random({number(1, 90), axes}, -0.5, 1.5)), t, layouts[k % 5]);
+  }
+}
+
 TEST_P(CudaHashGrid, NothingToDo) { expect_close(hash_grid(2), arguments(hash_grid(2), {}, 0, 3), types()); }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaHashGrid, ::testing::ValuesIn(all_dtypes),

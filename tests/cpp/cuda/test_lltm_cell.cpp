@@ -153,6 +153,21 @@ TEST_P(CudaLltmCell, AllGradients) {
   }
 }
 
+// Also sizes for which the kernels' loops are unrolled.
+TEST_P(CudaLltmCell, AnySize) {
+  const auto number = [](int64_t most) { return at::randint(1, most + 1, {1}).item<int64_t>(); };
+  for (int k = 0; k < 12; ++k) {
+    const int64_t rows = number(5), multiple = k % 2 ? 1 : 8;
+    const int64_t inputs = number((k % 3 == 0 ? 400 : 60) / multiple) * multiple,
+                  size = number((k % 3 == 1 ? 250 : 60) / multiple) * multiple;
+    SCOPED_TRACE(::testing::Message() << rows << ", " << inputs << ", " << size);
+    check_forward(random({rows, inputs}), random({3 * size, size + inputs}) * 0.2, random({3 * size}),
+                  random({rows, size}), random_state({rows, size}));
+    check_gradients(rows, inputs, size, k % 4 == 3 ? Layout::offset : Layout::contiguous,
+                    {true, true, true, true, true});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaLltmCell, ::testing::ValuesIn(all_dtypes),
                          [](const auto& info) { return info.param.name; });
 

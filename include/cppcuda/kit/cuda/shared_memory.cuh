@@ -11,15 +11,26 @@ __device__ T* shared_memory() {
 }
 
 // The warp's own slice of that memory, `count` values. All warps of a block must take slices of the same size, and the
-// block must not call shared_memory too. Only for one-dimensional blocks.
+// block must not call shared_memory too. Only for one-dimensional blocks. The registers, which nothing reads, tell the
+// emulator about the slice; they are not in the machine code.
 template <class T>
 __device__ T* warp_memory(int count) {
-  return shared_memory<T>() + threadIdx.x / 32 * count;
+  T* slice = shared_memory<T>() + threadIdx.x / 32 * count;
+  asm volatile(
+      "{.reg .b64 emulator_slice, emulator_bytes; mov.b64 emulator_slice, %0; mov.b64 emulator_bytes, %1;}" ::"l"(
+          slice),
+      "l"(count * sizeof(T)));
+  return slice;
 }
 
 // Nothing reads again what is in this part of shared memory. All threads that use it call this, after a barrier and
 // before they write to it again. The emulator overwrites it with NaN, so that a value that is read by mistake shows.
 template <class T>
-__device__ void forget(T*, int) {}
+__device__ void forget(T* memory, int count) {
+  asm volatile(
+      "{.reg .b64 emulator_forget, emulator_bytes; mov.b64 emulator_forget, %0; mov.b64 emulator_bytes, %1;}" ::"l"(
+          memory),
+      "l"(count * sizeof(T)));
+}
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

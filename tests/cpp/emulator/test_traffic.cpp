@@ -13,6 +13,7 @@
 
 #include "cppcuda/kit/elementwise/family.h"
 #include "elementwise/family.h"
+#include "emulator.h"
 #include "ops/grid_sample3d/op.h"
 #include "ops/hash_grid/layout.h"
 #include "ops/hash_grid/op.h"
@@ -20,7 +21,6 @@
 #include "ops/trilinear/op.h"
 #include "ops/trilinear_indexed/op.h"
 #include "ops/upsample_bilinear2d/op.h"
-#include "traffic.h"
 
 namespace {
 
@@ -41,9 +41,10 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
   template <class F>
   void expect(const std::string& what, const std::vector<Tensor>& read, std::pair<double, double> limits, F f) {
     std::vector<Tensor> written;
-    const auto traffic = cppcuda::simt::traffic_of([&] { written = f(); });
+    const auto traffic = cppcuda::emulator::traffic_of([&] { written = f(); });
     const double pieces = (bytes_of(read) + bytes_of(written)) / 128;
-    const double lines = traffic.lines / pieces, wavefronts = traffic.wavefronts / pieces;
+    const double lines = static_cast<double>(traffic.lines) / pieces,
+                 wavefronts = static_cast<double>(traffic.wavefronts) / pieces;
     std::printf("%-40s %-8s %5.2f of global memory, %5.2f of shared\n", what.c_str(), c10::toString(GetParam()), lines,
                 wavefronts);
     EXPECT_GE(lines, 0.99) << what;
@@ -60,7 +61,8 @@ class Traffic : public ::testing::TestWithParam<at::ScalarType> {
   // each load or store of a warp. limits: in float32, in 16 bits.
   template <class F>
   void expect_bytes(const std::string& what, double needed, std::pair<double, double> limits, F f) {
-    const double ratio = cppcuda::simt::traffic_of(f).bytes / needed;
+    const auto traffic = cppcuda::emulator::traffic_of(f);
+    const double ratio = static_cast<double>(32 * (traffic.load_sectors + traffic.store_sectors)) / needed;
     std::printf("%-40s %-8s %5.2f of the bytes\n", what.c_str(), c10::toString(GetParam()), ratio);
     EXPECT_GE(ratio, 0.99) << what;
     EXPECT_LE(ratio, GetParam() == at::kFloat ? limits.first : limits.second) << what;

@@ -11,7 +11,7 @@
 
 #include "emulator.h"
 
-namespace cppcuda::simt {
+namespace cppcuda::emulator {
 namespace {
 
 using at::Tensor;
@@ -19,10 +19,10 @@ constexpr c10::DispatchKeySet cuda_keys(c10::DispatchKey::CUDA);
 
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    void* memory = simt::allocate(bytes);
-    return {memory, memory, &simt::release, c10::Device(c10::kCUDA, 0)};
+    void* memory = emulator::allocate(bytes);
+    return {memory, memory, &emulator::release, c10::Device(c10::kCUDA, 0)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &simt::release; }
+  c10::DeleterFnPtr raw_deleter() const override { return &emulator::release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
@@ -66,7 +66,8 @@ void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       for (const Tensor& t : value.toTensorVector()) list.push_back(on_cpu(t, aliases));
       value = list;
     } else {
-      TORCH_CHECK(!value.isDevice() && !value.isOptionalTensorList(), "simt: ", op.schema(), " is not supported");
+      TORCH_CHECK(!value.isDevice() && !value.isOptionalTensorList(), "the emulator: ", op.schema(),
+                  " is not supported");
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
@@ -92,4 +93,4 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>()); }
 
 }  // namespace
-}  // namespace cppcuda::simt
+}  // namespace cppcuda::emulator

@@ -7,8 +7,6 @@
 
 #include <string>
 
-#include "emulator.h"
-
 namespace {
 
 using at::Tensor;
@@ -17,8 +15,8 @@ template <class F>
 std::string error_of(F call) {
   try {
     call();
-  } catch (const cppcuda::simt::Error& e) {
-    return e.what();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
   }
   return "no error";
 }
@@ -31,7 +29,10 @@ TEST(Indices, OutOfRangeStopTheKernel) {
       const auto call = [&] { cppcuda::trilinear_indexed(table, corners.to(at::kCUDA), points); };
       EXPECT_EQ(error_of(call), "no error");
       corners[1][6] = index;
-      EXPECT_EQ(error_of(call), "thread (1, 0, 0) of block (0, 0, 0): trilinear_indexed: corners must be in [-1, V)");
+      EXPECT_NE(
+          error_of(call).find("trilinear_indexed: corners must be in [-1, V); thread (1, 0, 0) of block (0, 0, 0)"),
+          std::string::npos)
+          << error_of(call);
     }
   }
 }

@@ -15,7 +15,7 @@
 namespace {
 
 using namespace cppcuda::testing;
-using cppcuda::simt::allocation_count;
+using cppcuda::emulator::allocation_count;
 
 template <class F>
 size_t allocated(F call) {

@@ -1,0 +1,51 @@
+#pragma once
+
+// Runs CUDA kernels on the CPU: the host code that nvcc compiled, and the PTX that it embedded. docs/kernels.md
+// describes what is found. A program that links the emulator in place of CUDA's runtime reads its modes from the
+// environment:
+//
+//   CPPCUDA_EMULATOR_ARCH=90      which PTX of the program runs; by default that of the newest architecture
+//   CPPCUDA_EMULATOR_RACES=1      finds data races
+//   CPPCUDA_EMULATOR_SCHEDULE=7   warps, and lanes of a warp, run in a random order with this seed
+//   CPPCUDA_EMULATOR_APPROX=1     approximate instructions are off by a hash of the operand within the documented
+//   error;
+//                                 2, 3: by the whole error upwards, downwards
+//   CPPCUDA_EMULATOR_CONTRACT=1   mul and add without a rounding modifier become fma, as ptxas may do
+//   CPPCUDA_EMULATOR_RESIDENT=3   the number of blocks that each of the 16 multiprocessors holds
+//   CPPCUDA_EMULATOR_REPLACE="a=>b"   replaces text in the PTX
+//   CPPCUDA_EMULATOR_REPORT=file  at the end, a line for each kernel, and the source lines that did not run
+//   CPPCUDA_EMULATOR_EVERY_KERNEL=1   the program fails if a kernel was not launched
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+namespace cppcuda::emulator {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Device memory, aligned as by cudaMalloc and filled with bytes that are NaN in every floating-point type.
+void* allocate(size_t bytes);
+void release(void* memory);
+size_t allocation_count();  // the number of allocations so far, without empty ones
+
+// The traffic in an SM's L1, which includes shared memory, from the addresses that the threads of a warp access
+// together.
+struct Traffic {
+  uint64_t load_sectors = 0, store_sectors = 0;  // 32-byte sectors of global memory, summed over the accesses of warps
+  uint64_t lines = 0;                            // the same for 128-byte lines, in which the L1 serves an access
+  uint64_t wavefronts = 0;                       // of shared memory: one per word that the busiest bank must deliver
+};
+
+// The traffic of all kernels that f launches.
+Traffic traffic_of(const std::function<void()>& f);
+
+// Whether data races are found in the launches that follow: two accesses to the same memory by different threads, one
+// of them a write, that neither a barrier of the block nor a __syncwarp orders. A shuffle or a vote orders nothing, as
+// on hardware. Two atomic operations are not a race, but they order nothing either.
+void check_races(bool on);
+
+}  // namespace cppcuda::emulator
