@@ -6,13 +6,14 @@
 #
 # makes the program <test> from the files and from the objects of a library of cppcuda_add_operators. In it, at::kCUDA is the
 # emulator's device. The caller links GoogleTest. CPPCUDA_EMULATED_ARCHITECTURES lists the compute capabilities whose PTX is
-# compiled, such as 75;90; by default it is the last one for which the library is built, and OFF leaves out these tests. The
-# objects of the library then have this PTX as text, and the lines of their sources, so they are larger. The tests are
+# compiled, such as 75;90; by default it is the last one for which the library is built, but at least 90, and OFF leaves out
+# these tests. The objects of the library then have this PTX as text, and the lines of their sources, so they are larger. The
+# tests are
 #
 #   <test>.<capability>     for each of them
-#   <test>.races            with the first one, looking for data races; RACES is a GoogleTest filter for it
+#   <test>.races            with the last one, looking for data races; RACES is a GoogleTest filter for it
 #
-# and <test>.<capability> fails if it launches a kernel, or an instance of a kernel template, in no test.
+# and <test>.<last capability> fails if it launches a kernel, or an instance of a kernel template, in no test.
 #
 # In:  the results of CppcudaTorch.cmake, CppcudaCuda.cmake and CppcudaOperators.cmake
 # Out: CPPCUDA_EMULATOR_MISSING (why there is no emulator, "" if there is one; without it cppcuda_add_emulated_test does
@@ -34,6 +35,9 @@ function(_cppcuda_embed_ptx library out)
   if(NOT emulated)
     list(GET architectures -1 last)
     string(REGEX MATCH "^[0-9]+" emulated "${last}")
+    if(emulated LESS 90)
+      set(emulated 90)
+    endif()
   endif()
   set(${out} ${emulated} PARENT_SCOPE)
   foreach(number IN LISTS emulated)
@@ -66,20 +70,22 @@ function(cppcuda_add_emulated_test test library)
   target_include_directories(${test} PRIVATE ${folders} "${CPPCUDA_KIT_ROOT}/emulator")
   target_link_libraries(${test} PRIVATE cppcuda_flags cppcuda_kit cppcuda::torch_cpu)
   set_target_properties(${test} PROPERTIES LINKER_LANGUAGE CXX)
-  list(GET emulated 0 first)
+  list(GET emulated -1 last)
   # torch's threads would wait actively for the emulator.
+  set(environment OMP_NUM_THREADS=1)
   foreach(number IN LISTS emulated)
+    if(number EQUAL last)
+      list(APPEND environment CPPCUDA_EMULATOR_EVERY_KERNEL=1)
+    endif()
     add_test(NAME ${test}.${number} COMMAND ${test} --gtest_brief=1)
-    set_tests_properties(
-      ${test}.${number}
-      PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${number};CPPCUDA_EMULATOR_EVERY_KERNEL=1")
+    set_tests_properties(${test}.${number} PROPERTIES ENVIRONMENT "${environment};CPPCUDA_EMULATOR_ARCH=${number}")
   endforeach()
   if(NOT arg_RACES)
     set(arg_RACES "*")
   endif()
   add_test(NAME ${test}.races COMMAND ${test} --gtest_brief=1 "--gtest_filter=${arg_RACES}")
   set_tests_properties(
-    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${first};CPPCUDA_EMULATOR_RACES=1")
+    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${last};CPPCUDA_EMULATOR_RACES=1")
 endfunction()
 
 if(CPPCUDA_EMULATOR_MISSING OR TARGET cppcuda_emulator)

@@ -13,6 +13,7 @@
 //   CPPCUDA_EMULATOR_CONTRACT=1   mul and add without a rounding modifier become fma, as ptxas may do
 //   CPPCUDA_EMULATOR_RESIDENT=3   the number of blocks that each of the 16 multiprocessors holds
 //   CPPCUDA_EMULATOR_REPLACE="a=>b"   replaces text in the PTX
+//   CPPCUDA_EMULATOR_WITHOUT=file.cuh:12   leaves out the barriers of a line, to see whether a test needs them
 //   CPPCUDA_EMULATOR_REPORT=file  at the end, a line for each kernel, and the source lines that did not run
 //   CPPCUDA_EMULATOR_EVERY_KERNEL=1   the program fails if a kernel was not launched
 
