@@ -11,7 +11,8 @@
 # tests are
 #
 #   <test>.<capability>     for each of them
-#   <test>.races            with the last one, looking for data races; RACES is a GoogleTest filter for it
+#   <test>.races            with the last one, looking for data races with a third of the blocks; RACES is a
+#                           GoogleTest filter for it
 #
 # and <test>.<last capability> fails if it launches a kernel, or an instance of a kernel template, in no test.
 #
@@ -85,7 +86,7 @@ function(cppcuda_add_emulated_test test library)
   endif()
   add_test(NAME ${test}.races COMMAND ${test} --gtest_brief=1 "--gtest_filter=${arg_RACES}")
   set_tests_properties(
-    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${last};CPPCUDA_EMULATOR_RACES=1")
+    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${last};CPPCUDA_EMULATOR_RACES=1;CPPCUDA_EMULATOR_GRID_STRIDE=3")
 endfunction()
 
 if(CPPCUDA_EMULATOR_MISSING OR TARGET cppcuda_emulator)

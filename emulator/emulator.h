@@ -4,18 +4,18 @@
 // describes what is found. A program that links the emulator in place of CUDA's runtime reads its modes from the
 // environment:
 //
-//   CPPCUDA_EMULATOR_ARCH=90      which PTX of the program runs; by default that of the newest architecture
-//   CPPCUDA_EMULATOR_RACES=1      finds data races
-//   CPPCUDA_EMULATOR_SCHEDULE=7   warps, and lanes of a warp, run in a random order with this seed
-//   CPPCUDA_EMULATOR_APPROX=1     approximate instructions are off by a hash of the operand within the documented
-//   error;
-//                                 2, 3: by the whole error upwards, downwards
-//   CPPCUDA_EMULATOR_CONTRACT=1   mul and add without a rounding modifier become fma, as ptxas may do
-//   CPPCUDA_EMULATOR_RESIDENT=3   the number of blocks that each of the 16 multiprocessors holds
-//   CPPCUDA_EMULATOR_REPLACE="a=>b"   replaces text in the PTX
-//   CPPCUDA_EMULATOR_WITHOUT=file.cuh:12   leaves out the barriers of a line, to see whether a test needs them
-//   CPPCUDA_EMULATOR_REPORT=file  at the end, a line for each kernel, and the source lines that did not run
-//   CPPCUDA_EMULATOR_EVERY_KERNEL=1   the program fails if a kernel was not launched
+//   CPPCUDA_EMULATOR_ARCH=90            which PTX of the program runs; by default that of the newest architecture
+//   CPPCUDA_EMULATOR_RACES=1            finds data races
+//   CPPCUDA_EMULATOR_SCHEDULE=7         warps, and lanes of a warp, run in a random order with this seed
+//   CPPCUDA_EMULATOR_APPROX=1           approximate instructions are off within their documented error: by a hash of
+//                                       the operand; with 2 and 3 by the whole error upwards, downwards
+//   CPPCUDA_EMULATOR_CONTRACT=1         mul and add without a rounding modifier become fma, as ptxas may do
+//   CPPCUDA_EMULATOR_GRID_STRIDE=3      a third of the blocks runs; for grid-stride loops, as the kernels of the kit
+//   CPPCUDA_EMULATOR_RESIDENT=3         the number of blocks that each of the 16 multiprocessors holds
+//   CPPCUDA_EMULATOR_REPLACE="a=>b"     replaces text in the PTX
+//   CPPCUDA_EMULATOR_WITHOUT=a.cuh:12   leaves out the barriers of a line, to see whether a test needs them
+//   CPPCUDA_EMULATOR_REPORT=file        at the end, a line for each kernel, and the source lines that did not run
+//   CPPCUDA_EMULATOR_EVERY_KERNEL=1     the program fails if a kernel was not launched
 
 #include <cstddef>
 #include <cstdint>

@@ -169,6 +169,9 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                                                      std::to_string(grid.y) + ", " + std::to_string(grid.z) +
                                                      ") blocks");
     }
+    static const char* share = std::getenv("CPPCUDA_EMULATOR_GRID_STRIDE");
+    if (share && !cooperative)
+      grid.x = (grid.x + static_cast<unsigned>(std::atoi(share)) - 1) / static_cast<unsigned>(std::atoi(share));
     run(*kernel, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, cooperative}, arguments);
   } catch (const Error& e) {
     return fail(cudaErrorLaunchFailure, e.what());

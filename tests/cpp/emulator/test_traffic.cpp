@@ -36,7 +36,8 @@ double bytes_of(const std::vector<Tensor>& tensors) {
 
 class Traffic : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  // Older GPUs add the values of a vector one by one, and nvcc splits some accesses to shared memory for newer ones.
+  // Older GPUs add the values of a vector one by one. In the PTX for newer ones some accesses to shared memory are
+  // split, which ptxas joins again.
   void SetUp() override {
     const char* architecture = std::getenv("CPPCUDA_EMULATOR_ARCH");
     if (architecture && std::atoi(architecture) != 90) GTEST_SKIP() << "the limits are those of compute_90";
