@@ -33,7 +33,7 @@ def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
         it = iter(dtypes)
 
         def make(i: int, t: T, it: Iterator[torch.dtype] = it) -> Tensor:
-            fixed = t.value is not None and not is_variable(t.value)
+            fixed = i in entry.constants or (t.value is not None and not is_variable(t.value))
             return make_tensor(t, torch.float32 if fixed else next(it), device, i)
 
         args = tuple(make(i, a) if isinstance(a, T) else a for i, a in enumerate(spec.args))
@@ -78,7 +78,7 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
             assert len(set(dtypes)) > 1, f"{dtypes} rejected"
             continue
         tried += 1
-        if entry.differentiable:
+        if entry.orders:
             sample = sample.requires_grad()
         with torch.autocast(device, cast):
             outputs = outputs_of(sample.call(entry.op))
@@ -86,7 +86,7 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
         assert_autocast_dtypes(entry, sample, outputs, cast)
         for out, exact in zip(outputs, outputs_of(sample.double().call(entry.reference)), strict=True):
             assert_close(out.double(), exact.double(), f"{dtypes}", rtol=0.02, atol=0.02)
-        if entry.differentiable:
+        if entry.orders:
             sums = [t.float().sum() for t in outputs if t.requires_grad]
             gradients = torch.autograd.grad(sums, sample.tensors, allow_unused=True, materialize_grads=True)
             assert tuple(g.dtype for g in gradients) == dtypes, f"inputs {dtypes}: gradients of other dtypes"
@@ -163,7 +163,9 @@ def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch
             pairs = [fwad.unpack_dual(t) for t in f(*(fwad.make_dual(t, t) for t in x))]
         primals, tangents = torch.func.jvp(f, x, x)[:2]
         batched = torch.func.vmap(f)(*(torch.stack([t, t]) for t in x))
-    assert_close(list(batched), [torch.stack([t, t]) for t in out], name)
+    # A rule of torch's own for a batch may round elsewhere.
+    rounded: dict[str, float] = {} if entry.made_with_kit else {"rtol": 0.05, "atol": 0.05}
+    assert_close(list(batched), [torch.stack([t, t]) for t in out], name, **rounded)
     dtypes = [t.dtype for t in out]
     eager = [(p.primal, torch.zeros_like(p.primal) if p.tangent is None else p.tangent) for p in pairs]
     for group in (primals, tangents, batched, *zip(*eager, strict=True)):
