@@ -371,7 +371,7 @@ def make_entry(
     for spec in all_specs:
         specs += [s for s in _with_layouts(spec) if is_well_posed(s)]
         empty = resized(spec.args, 0)
-        if empty is not None and accepts(empty):
+        if empty is not None and not has_indices_of_nothing(empty) and accepts(empty):
             specs.append(Spec(f"{spec.name}_empty", empty))
     first = all_specs[0].args
 
@@ -433,6 +433,13 @@ def resized(args: tuple[Any, ...], rows: int) -> tuple[Any, ...] | None:
         return a
 
     return tuple(map(change, args))
+
+
+def has_indices_of_nothing(args: tuple[Any, ...]) -> bool:
+    """Whether the first tensor is empty and there are still indices, which may be out of range."""
+    made = [a.value for a in args if isinstance(a, T) and a.value is not None]
+    indices = [t for t in made if not is_variable(t)]
+    return any(t.numel() for t in indices) and not made[0].numel()
 
 
 def _with_layouts(spec: Spec) -> list[Spec]:
