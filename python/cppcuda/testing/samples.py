@@ -219,7 +219,9 @@ def computed(result: Any) -> tuple[Tensor, ...]:
 
 def variable_outputs(result: Any) -> tuple[Tensor, ...]:
     """The outputs that take part in differentiation, or all of them if none does."""
-    every = tuple(torch.stack((t.real, t.imag), -1) if t.is_complex() else t for t in computed(result))
+    # vmap has no rule for the imaginary part of a tensor that is to be conjugated.
+    plain = tuple(t.resolve_conj() if t.is_complex() else t for t in computed(result))
+    every = tuple(torch.stack((t.real, t.imag), -1) if t.is_complex() else t for t in plain)
     return tuple(t for t in every if is_variable(t)) or every
 
 
