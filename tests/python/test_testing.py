@@ -107,6 +107,33 @@ def test_keyword_arguments_that_are_tensors_are_refused() -> None:
         check("aten::segment_reduce", reference, [sample])
 
 
+def layer_norm(x: Tensor, _: Any, w: Tensor, b: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    mean = x.mean(-1, True)
+    rstd = ((x - mean).square().mean(-1, True) + eps).rsqrt()
+    return (x - mean) * rstd * w + b, mean.detach(), rstd.detach()
+
+
+def determinant(a: Tensor) -> Tensor:
+    return (a[..., 0, :] * torch.linalg.cross(a[..., 1, :], a[..., 2, :])).sum(-1)
+
+
+@pytest.mark.skipif(
+    TorchVersion(torch.__version__) < "2.15", reason="what torch's operators lack depends on its version"
+)
+def test_no_false_alarm() -> None:
+    """An output that the reference detaches has no gradient, and may be wider; an output without dims has one place for
+    a batch; derivatives of high order of a large value are as inexact as those of the reference."""
+    rows = ["float64", "float16", "bfloat16", "backward", "saved tensors"]
+    samples = [(V, [4], V[0].cos(), V[1], 1e-5)]
+    report = check("aten::native_layer_norm", layer_norm, samples, only=rows)
+    assert report.passed == rows, report
+    rows = ["double backward", "vmap", "torch.func"]
+    report = check("aten::linalg_det", determinant, [(A,)], only=rows)
+    assert report.passed == rows, report
+    report = check("aten::layer_norm", lambda x, s: torch.nn.functional.layer_norm(2 * x, s), [(V, [4])], only=rows)
+    assert "double backward" in report.failed, report
+
+
 def test_what_is_left_out_has_a_reason() -> None:
     rows = ["float64", "float16", "double backward", "torch.func", "TorchScript", "vmap"]
     with pytest.raises(ValueError, match="there is no property 'vmaps'"):
