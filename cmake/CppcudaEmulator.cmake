@@ -7,8 +7,8 @@
 # makes the program <test> from the files and from the objects of a library of cppcuda_add_operators. In it, at::kCUDA is the
 # emulator's device. The caller links GoogleTest. CPPCUDA_EMULATED_ARCHITECTURES lists the compute capabilities whose PTX is
 # compiled, such as 75;90; by default it is the last one for which the library is built, but at least 90, and OFF leaves out
-# these tests. The objects of the library then have this PTX as text, and the lines of their sources, so they are larger. The
-# tests are
+# these tests. The objects of the library then have this PTX as text and the lines of their sources, so they are larger, and
+# CPPCUDA_EMULATED is defined, with which kernels tell the emulator about their shared memory. The tests are
 #
 #   <test>.<capability>     for each of them
 #   <test>.races            with the last one, looking for data races with a third of the blocks; RACES is a
@@ -50,6 +50,7 @@ function(_cppcuda_embed_ptx library out)
   endforeach()
   set_target_properties(${library}_cuda_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}")
   target_compile_options(${library}_cuda_kernels PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress -lineinfo>)
+  target_compile_definitions(${library}_cuda_kernels PRIVATE CPPCUDA_EMULATED)
 endfunction()
 
 function(cppcuda_add_emulated_test test library)

@@ -10,27 +10,33 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
+// Tells the emulator about a part of shared memory: registers that nothing reads.
+#ifdef CPPCUDA_EMULATED
+#define CPPCUDA_TELL_EMULATOR(what, memory, bytes)                                    \
+  asm volatile("{.reg .b64 emulator_" what ", emulator_bytes; mov.b64 emulator_" what \
+               ", %0; mov.b64 emulator_"                                              \
+               "bytes, %1;}" ::"l"(memory),                                           \
+               "l"(bytes))
+#else
+#define CPPCUDA_TELL_EMULATOR(what, memory, bytes)
+#endif
+
 // The warp's own slice of that memory, `count` values. All warps of a block must take slices of the same size, and the
-// block must not call shared_memory too. Only for one-dimensional blocks. The registers, which nothing reads, tell the
-// emulator about the slice; they are not in the machine code.
+// block must not call shared_memory too. Only for one-dimensional blocks. The emulator finds accesses to other slices.
 template <class T>
 __device__ T* warp_memory(int count) {
   T* slice = shared_memory<T>() + threadIdx.x / 32 * count;
-  asm volatile(
-      "{.reg .b64 emulator_slice, emulator_bytes; mov.b64 emulator_slice, %0; mov.b64 emulator_bytes, %1;}" ::"l"(
-          slice),
-      "l"(count * sizeof(T)));
+  CPPCUDA_TELL_EMULATOR("slice", slice, count * sizeof(T));
   return slice;
 }
 
 // Nothing reads again what is in this part of shared memory. All threads that use it call this, after a barrier and
 // before they write to it again. The emulator overwrites it with NaN, so that a value that is read by mistake shows.
 template <class T>
-__device__ void forget(T* memory, int count) {
-  asm volatile(
-      "{.reg .b64 emulator_forget, emulator_bytes; mov.b64 emulator_forget, %0; mov.b64 emulator_bytes, %1;}" ::"l"(
-          memory),
-      "l"(count * sizeof(T)));
+__device__ void forget([[maybe_unused]] T* memory, [[maybe_unused]] int count) {
+  CPPCUDA_TELL_EMULATOR("forget", memory, count * sizeof(T));
 }
+
+#undef CPPCUDA_TELL_EMULATOR
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
