@@ -89,6 +89,7 @@ def test(tests: str) -> tuple[int, str]:
     else:
         program = str(BUILD / TARGETS[runner][1][-1])
         command = [program, "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={selection}"]
+        environment |= {"OMP_NUM_THREADS": "1", "CPPCUDA_EMULATOR_RACES": "1", "CPPCUDA_EMULATOR_GRID_STRIDE": "3"}
     try:
         run = subprocess.run(command, cwd=COPY, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
