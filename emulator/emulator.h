@@ -39,6 +39,14 @@ struct Traffic {
   uint64_t load_sectors = 0, store_sectors = 0;  // 32-byte sectors of global memory, summed over the accesses of warps
   uint64_t lines = 0;                            // the same for 128-byte lines, in which the L1 serves an access
   uint64_t wavefronts = 0;                       // of shared memory: one per word that the busiest bank must deliver
+
+  Traffic& operator+=(const Traffic& other) {
+    load_sectors += other.load_sectors;
+    store_sectors += other.store_sectors;
+    lines += other.lines;
+    wavefronts += other.wavefronts;
+    return *this;
+  }
 };
 
 // The traffic of all kernels that f launches.

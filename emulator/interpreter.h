@@ -19,7 +19,8 @@ namespace cppcuda::emulator {
 struct Options {
   int approx = 0;
   bool contract = false, races = false;
-  unsigned schedule = 0;
+  unsigned schedule = 0, grid_stride = 1;
+  int resident = 3;
 };
 Options& options();
 
@@ -291,6 +292,9 @@ bool parse_type(std::string_view text, Type& type);
 // Sets which parts of the results are defined, for Taint other than `all`.
 void taint_halves(Warp& w, const Instruction& i, uint32_t mask);
 
+// Limits a float32 result to [0, 1], as .sat does.
+void saturate(Warp& w, const Instruction& i, uint32_t mask);
+
 // ---- run.cpp
 
 // Where an access is. `defined`: which bytes are, null in global memory.
@@ -300,7 +304,7 @@ struct Place {
 };
 Place resolve(Warp& w, Space space, uint64_t address, unsigned bytes, int lane);  // throws Error
 
-std::string place_of(const Kernel& kernel, int instruction);  // "kernel.cuh:12 < launch.cuh:34", or ""
+std::string place_of(const Kernel& kernel, const Instruction& i);  // "kernel.cuh:12 < launch.cuh:34", or ""
 std::string name_of_thread(const Block& block, const unsigned (&block_id)[3], unsigned thread);
 std::string name_of_memory(Space space, uint64_t address);  // the allocation and the offset
 

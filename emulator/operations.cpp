@@ -579,12 +579,6 @@ void convert_pair(Warp& w, const Instruction& i, uint32_t mask) {  // cvt.rn.f16
   });
 }
 
-void saturate(Warp& w, const Instruction& i, uint32_t mask) {
-  if (i.type.kind != 'f' || i.type.bits != 32) unknown(i);
-  float* const d = w.at<float>(i.dst[0]);
-  for_lanes(mask, [&](int l) { d[l] = d[l] >= 0 ? std::min(d[l], 1.0f) : 0; });
-}
-
 // ---- memory
 
 // The number of pieces of memory that the lanes access together.
@@ -1326,7 +1320,7 @@ void choose(Instruction& i, const Modifiers& parts) {
     unknown(i);
   }
   if (i.saturate && i.run) {
-    // Handlers of float32 without .sat; the loop of run.cpp calls saturate_result after them.
+    // Handlers of float32 without .sat; the loop of run.cpp calls saturate after them.
     if (t != Type{'f', 32}) unknown(i);
   }
 }
@@ -1388,6 +1382,10 @@ void taint_halves(Warp& w, const Instruction& i, uint32_t mask) {
   for (int k = 0; k < i.dsts; ++k) w.define_halves(i.dst[k], mask, result[k]);
 }
 
-void saturate_result(Warp& w, const Instruction& i, uint32_t mask) { saturate(w, i, mask); }
+void saturate(Warp& w, const Instruction& i, uint32_t mask) {
+  if (i.type.kind != 'f' || i.type.bits != 32) unknown(i);
+  float* const d = w.at<float>(i.dst[0]);
+  for_lanes(mask, [&](int l) { d[l] = d[l] >= 0 ? std::min(d[l], 1.0f) : 0; });
+}
 
 }  // namespace cppcuda::emulator

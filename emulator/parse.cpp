@@ -418,9 +418,7 @@ struct Parser {
   // Makes a barrier do nothing if $CPPCUDA_EMULATOR_WITHOUT names its line.
   void leave_out(Instruction& i) const {
     const char* without = std::getenv("CPPCUDA_EMULATOR_WITHOUT");
-    if (!without ||
-        (place_of(k, static_cast<int>(k.code.size()) - 1) + " ").find(without + std::string(" ")) == std::string::npos)
-      return;
+    if (!without || (place_of(k, i) + " ").find(without + std::string(" ")) == std::string::npos) return;
     i.kind = Kind::normal;
     i.srcs = 0;
     choose(i, {"membar"});

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <utility>
 
@@ -25,6 +24,17 @@ struct Counts {
   uint64_t launches = 0, threads = 0, instructions = 0, issued = 0;
   uint64_t load_bytes = 0, store_bytes = 0;
   Traffic traffic;
+
+  Counts& operator+=(const Counts& other) {
+    launches += other.launches;
+    threads += other.threads;
+    instructions += other.instructions;
+    issued += other.issued;
+    load_bytes += other.load_bytes;
+    store_bytes += other.store_bytes;
+    traffic += other.traffic;
+    return *this;
+  }
 };
 
 class Kernel;
@@ -57,7 +67,7 @@ struct KernelInfo {
 };
 
 const KernelInfo& info(Kernel& kernel);  // parses it
-const Counts& counts(const Kernel& kernel);
+Counts& counts(Kernel& kernel);
 // The name in C++, without parameters and without the inline namespace of the kit's version.
 std::string readable_name(const std::string& mangled);
 

@@ -45,7 +45,7 @@ void check_access(Warp& w, const Instruction& i, int lane, const Place& place, u
     if (is_before(past, now, clock)) return;
     static constexpr const char* names[] = {" reads", " writes", " adds atomically"};
     const auto text = [&](const Past& one, Access kind) {
-      const std::string place = place_of(*b.kernel, static_cast<int>(one.instruction - b.kernel->code.data()));
+      const std::string place = place_of(*b.kernel, *one.instruction);
       return name_of_thread(b, one.block, one.thread) + names[static_cast<int>(kind)] +
              (place.empty() ? ": " + one.instruction->text : " in " + place);
     };

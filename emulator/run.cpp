@@ -17,8 +17,6 @@
 
 namespace cppcuda::emulator {
 
-void saturate_result(Warp& w, const Instruction& i, uint32_t mask);
-
 Options& options() {
   static Options all = [] {
     Options o;
@@ -30,6 +28,8 @@ Options& options() {
     o.contract = number("CPPCUDA_EMULATOR_CONTRACT") != 0;
     o.races = number("CPPCUDA_EMULATOR_RACES") != 0;
     o.schedule = static_cast<unsigned>(number("CPPCUDA_EMULATOR_SCHEDULE"));
+    if (const int share = number("CPPCUDA_EMULATOR_GRID_STRIDE")) o.grid_stride = static_cast<unsigned>(share);
+    if (const int blocks = number("CPPCUDA_EMULATOR_RESIDENT")) o.resident = blocks;
     return o;
   }();
   return all;
@@ -156,8 +156,7 @@ std::string readable_name(const std::string& mangled) {
   return std::regex_replace(name, noise, "");
 }
 
-std::string place_of(const Kernel& kernel, int instruction) {
-  const Instruction& i = kernel.code[static_cast<size_t>(instruction)];
+std::string place_of(const Kernel& kernel, const Instruction& i) {
   std::string text;
   for (const Line& at : {i.line, i.inlined_at}) {
     const std::string file = kernel.module->file(at.file);
@@ -196,13 +195,12 @@ struct Scheduler {
   Kernel& kernel;
   const Instruction* const code;
   std::minstd_rand random;
-  uint64_t executed = 0;
 
   explicit Scheduler(Kernel& k) : kernel(k), code(k.code.data()), random(options().schedule + 1) {}
 
   // "thread (1, 0, 0) of block (0, 0, 0) in kernel.cuh:12", the first of the lanes
   std::string where(const Warp& w, uint32_t mask, int pc) const {
-    const std::string place = place_of(kernel, pc);
+    const std::string place = place_of(kernel, code[pc]);
     return name_of_thread(*w.block, w.block->id, w.number * 32 + static_cast<unsigned>(__builtin_ctz(mask))) +
            (place.empty() ? "" : " in " + place);
   }
@@ -343,7 +341,7 @@ struct Scheduler {
               } else {
                 i.run(w, i, m);
               }
-              if (i.saturate && i.type.is_float() && i.from.kind == 0) saturate_result(w, i, m);
+              if (i.saturate && i.type.is_float() && i.from.kind == 0) saturate(w, i, m);
             } catch (const Error& e) {
               fail(w, m, pc, e.what());
             }
@@ -415,7 +413,7 @@ struct Scheduler {
         std::string other = "which the block does not have";
         if (w.done >> l & 1) other = "which has exited";
         if ((w.sync | w.bar) >> l & 1) {
-          const std::string place = place_of(kernel, w.pc[l]);
+          const std::string place = place_of(kernel, code[w.pc[l]]);
           other = "which waits at " + code[w.pc[l]].text + (place.empty() ? "" : " in " + place);
         }
         fail(w, 1u << lane, pc, "waits with mask " + hex(members) + " for lane " + std::to_string(l) + ", " + other);
@@ -566,7 +564,7 @@ const KernelInfo& info(Kernel& kernel) {
   kernel.parse();
   return kernel.info;
 }
-const Counts& counts(const Kernel& kernel) { return kernel.counts; }
+Counts& counts(Kernel& kernel) { return kernel.counts; }
 
 void run(Kernel& kernel, const Launch& launch, void** arguments) {
   kernel.parse();
@@ -632,19 +630,6 @@ void run(Kernel& kernel, const Launch& launch, void** arguments) {
     }
     running.push_back(std::move(block));
   };
-  const auto finish = [&] {
-    Counts& c = kernel.counts;
-    c.launches += counts.launches;
-    c.threads += counts.threads;
-    c.instructions += counts.instructions;
-    c.issued += counts.issued;
-    c.load_bytes += counts.load_bytes;
-    c.store_bytes += counts.store_bytes;
-    c.traffic.load_sectors += counts.traffic.load_sectors;
-    c.traffic.store_sectors += counts.traffic.store_sectors;
-    c.traffic.lines += counts.traffic.lines;
-    c.traffic.wavefronts += counts.traffic.wavefronts;
-  };
   const size_t at_first = launch.cooperative ? blocks : options().schedule ? 3 : 1;
   const unsigned rounds_before_next = options().schedule ? 10'000 : 50;
   unsigned rounds = 0;
@@ -667,10 +652,10 @@ void run(Kernel& kernel, const Launch& launch, void** arguments) {
       if (counts.instructions > 20'000'000'000) throw Error(readable_name(kernel.name) + ": does not end");
     }
   } catch (...) {
-    finish();
+    kernel.counts += counts;
     throw;
   }
-  finish();
+  kernel.counts += counts;
 }
 
 }  // namespace cppcuda::emulator

@@ -117,8 +117,7 @@ void at_end() {
     for (const auto& [mangled, kernel] : module->kernels()) {
       const std::string name = readable_name(mangled);
       if (is_of_cuda(name)) continue;
-      const Counts& c = counts(*kernel);
-      if (Counts& sum = kernels[name]; c.launches) sum = c;
+      kernels[name] += counts(*kernel);
       add_lines(*kernel, lines);
     }
   }
@@ -169,9 +168,8 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                                                      std::to_string(grid.y) + ", " + std::to_string(grid.z) +
                                                      ") blocks");
     }
-    static const char* share = std::getenv("CPPCUDA_EMULATOR_GRID_STRIDE");
-    if (share && !cooperative)
-      grid.x = (grid.x + static_cast<unsigned>(std::atoi(share)) - 1) / static_cast<unsigned>(std::atoi(share));
+    const unsigned share = cooperative ? 1 : options().grid_stride;
+    grid.x = (grid.x + share - 1) / share;
     run(*kernel, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, cooperative}, arguments);
   } catch (const Error& e) {
     return fail(cudaErrorLaunchFailure, e.what());
@@ -270,8 +268,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 // With 16 multiprocessors of three blocks small tests have launches of many blocks.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
-  const char* text = std::getenv("CPPCUDA_EMULATOR_RESIDENT");
-  *blocks = text ? std::atoi(text) : 3;
+  *blocks = options().resident;
   return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* f, int threads, size_t shared) {
@@ -357,11 +354,7 @@ Traffic traffic_of(const std::function<void()>& f) {
     Traffic all;
     for (const auto& module : state().modules) {
       for (const auto& [name, kernel] : module->kernels()) {
-        const Traffic& t = counts(*kernel).traffic;
-        all.load_sectors += t.load_sectors;
-        all.store_sectors += t.store_sectors;
-        all.lines += t.lines;
-        all.wavefronts += t.wavefronts;
+        all += counts(*kernel).traffic;
       }
     }
     return all;

@@ -7,19 +7,12 @@
 
 #include <string>
 
+#include "testing.h"
+
 namespace {
 
 using at::Tensor;
-
-template <class F>
-std::string error_of(F call) {
-  try {
-    call();
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  }
-  return "no error";
-}
+using cppcuda::testing::error_of;
 
 TEST(Indices, OutOfRangeStopTheKernel) {
   const Tensor table = at::ones({5, 2}).to(at::kCUDA), points = at::zeros({3, 3}).to(at::kCUDA);
