@@ -40,6 +40,11 @@ def tool(name: str) -> str:
         pytest.skip(str(error))
 
 
+def is_for_emulator(kernels: bytes) -> bool:
+    """Whether a library of kernels was built for the emulator, with PTX as text and the lines of the sources."""
+    return b"\n.loc\t" in kernels
+
+
 def load_script(path: Path) -> ModuleType:
     """Loads a file of tools/ as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
