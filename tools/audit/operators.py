@@ -366,7 +366,7 @@ def gram_schmidt(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def singular_values(a: Tensor) -> Tensor:
-    """Of 2 x 2 matrices."""
+    """The singular values of 2 x 2 matrices."""
     s = a.square().sum((-2, -1))
     root = (s.square() - 4 * (a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0]).square()).sqrt()
     return torch.stack((((s + root) / 2).sqrt(), ((s - root) / 2).sqrt()), -1)

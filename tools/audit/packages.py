@@ -172,7 +172,7 @@ def add_torchaudio() -> None:
     torch.ops.load_library(Path(spec.origin).parent / "lib" / "libtorchaudio.abi3.so")
 
     def align(lp: Tensor, targets: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-        """Of two labels that differ: the best of all paths, and the log-probabilities."""
+        """The best of all paths for two different labels, and the log-probabilities."""
         t, best = lp.shape[1], None
         a, b = targets[0].tolist()
         for i in range(1, t):
@@ -228,7 +228,7 @@ def soft_unit_step(x: Tensor) -> Tensor:
 
 
 def second_harmonics(v: Tensor) -> Tensor:
-    """Of degree 2, of a vector of any length, with the norm sqrt(5) of unit vectors."""
+    """The real spherical harmonics of degree 2 of vectors of any length. For unit vectors their norm is sqrt(5)."""
     x, y, z = v.unbind(-1)
     s = 15**0.5
     parts = (s * x * z, s * x * y, 5**0.5 * (y * y - (x * x + z * z) / 2), s * y * z, s / 2 * (z * z - x * x))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
-from cppcuda.testing.compare import scalar, size_of
+from cppcuda.testing.compare import nudged, scalar, size_of
 from cppcuda.testing.matrix import markdown, text
 from cppcuda.testing.registry import NEEDS, PROPERTIES, ROWS, NotCheckedError, Property
 from cppcuda.testing.samples import (
@@ -347,8 +347,7 @@ def make_entry(
         """Whether the reference takes a sample, and has nearly the same outputs and gradients for nearly the same
         values. Rows of equal values, for example, are singular matrices, and have no order and no variance."""
         exact = make_sample(spec, torch.float64, "cpu", constants=bare.constants)
-        generator = torch.Generator().manual_seed(0)
-        near = exact.map(lambda t: t * (1 + 1e-14 * torch.randn(t.shape, generator=generator, dtype=t.dtype)))
+        near = nudged(exact, 1e-14 / torch.finfo(torch.float64).eps)
         changes = []
         for sample in (exact.requires_grad(), near.requires_grad()):
             try:
