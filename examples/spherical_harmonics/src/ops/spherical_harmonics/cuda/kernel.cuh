@@ -38,6 +38,20 @@ __device__ void for_each_tile(int64_t rows, F f) {
   }
 }
 
+// Calls f(row, i) for the values of the tile's rows, each of n values. Neighbouring threads get neighbouring values.
+template <class F>
+__device__ void for_each_value(int rows, int n, F f) {
+  const int lane = threadIdx.x % warp_threads, step_rows = warp_threads / n, step_values = warp_threads % n;
+  for (int row = lane / n, i = lane % n; row < rows; row += step_rows) {
+    f(row, i);
+    i += step_values;
+    if (i >= n) {
+      i -= n;
+      ++row;
+    }
+  }
+}
+
 template <class A, class T>
 __device__ Point<A> load_point(const Operand<T>& xyz, const kit::Rows& rows, int64_t r) {
   const T* row = xyz.row(rows, r);
@@ -58,9 +72,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) forward_kernel(Forward
     }
     if constexpr (staged) {
       __syncwarp();
-      for (int r = 0; r < rows; ++r) {
-        for (int i = lane; i < n; i += warp_threads) p.output[(first + r) * n + i] = shared[r * step + i];
-      }
+      for_each_value(rows, n, [&](int r, int i) { p.output[(first + r) * n + i] = shared[r * step + i]; });
       __syncwarp();
       kit::forget(shared, warp_threads * step);
     }
@@ -74,10 +86,15 @@ __global__ void __launch_bounds__(kit::threads_per_block) backward_kernel(Backwa
   T* const shared = staged ? kit::warp_memory<T>(warp_threads * step) : nullptr;
   for_each_tile(p.rows.count, [&](int64_t first, int rows) {
     if constexpr (staged) {
-      for (int r = 0; r < rows; ++r) {
-        const T* row = p.grad.row(p.rows, first + r);
-        for (int i = lane; i < n; i += warp_threads) shared[r * step + i] = row[i * p.grad.step];
-      }
+      int of = -1;  // the row of `from`
+      const T* from = nullptr;
+      for_each_value(rows, n, [&](int r, int i) {
+        if (r != of) {
+          of = r;
+          from = p.grad.row(p.rows, first + r);
+        }
+        shared[r * step + i] = from[i * p.grad.step];
+      });
       __syncwarp();
     }
     if (lane < rows) {
