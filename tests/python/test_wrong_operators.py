@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import wrong_operators as wrong
-from cppcuda.testing import Report, T, check
+from cppcuda.testing import ROWS, Report, T, check
 
 X = torch.linspace(-1.5, 1.4, 6, dtype=torch.float64).view(3, 2)
 WIDE = torch.rand(3, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -64,6 +64,43 @@ def test_mistake_is_found(mistake: str) -> None:
     found, right = m.reports()
     assert found.failed == [m.row], found
     assert right.passed == [m.row], right
+
+
+# The row that fails, how its reason begins, rows that are not checked for that reason, and rows that hold.
+CONSEQUENCES = {
+    "wrong_factor": (
+        "backward", "the gradient of input 0 is wrong: 6 of 6 elements differ; greatest absolute difference:",
+        ["double backward", "saved tensors", "torch.func"], ["threads", "TorchScript", "meta"],
+    ),
+    "no_fake_kernel": (
+        "meta", "the operator has no fake kernel: register one with torch.library.register_fake",
+        ["compile", "export"], ["strides"],
+    ),
+    "no_forward_mode": (
+        "forward AD", "sample0: the operator has no forward mode (jvp): every tangent is zero, and those of",
+        [], ["autocast", "backward"],
+    ),
+    "ignores_strides": (
+        "strides", "sample0_transposed_all: output 0: 4 of 6 elements differ; greatest absolute difference:",
+        [], ["float64", "float32", "meta"],
+    ),
+    "output_is_input": ("aliasing", "output 0 is an input", ["saved tensors", "compile"], ["strides"]),
+    "only_float32": (
+        "float64", "TypeError: expected float32 (dtypes= can say which dtypes the operator takes)",
+        ["strides", "TorchScript"], ["float32", "empty", "threads", "meta"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSEQUENCES)
+def test_what_follows_from_a_mistake_does_not_fail(name: str) -> None:
+    row, reason, not_checked, held = CONSEQUENCES[name]
+    reference = wrong.identity if name == "output_is_input" else wrong.cube
+    differentiable = name in ("wrong_factor", "no_forward_mode")
+    report = check(f"wrong::{name}", reference, [(X,)], only=[row, *not_checked, *held], differentiable=differentiable)
+    assert report.failed == [row] and report.passed == [r for r in ROWS if r in held], report
+    assert report.reasons(row).startswith(reason), report
+    assert report.not_checked == {r: f"it needs {row}" for r in ROWS if r in not_checked}
 
 
 @pytest.mark.compiles

@@ -85,6 +85,35 @@ backward_without_derivative.register_autograd(
 )
 
 
+# ---------------------------------------------------------------- mistakes that have consequences
+
+wrong_factor = _cube_operator("wrong_factor")
+wrong_factor.register_autograd(
+    lambda context, grad: 2 * context.saved_tensors[0] ** 2 * grad, setup_context=_save_input
+)
+
+no_fake_kernel = torch.library.custom_op("wrong::no_fake_kernel", cube, mutates_args=())
+
+# It reads a transposed input as if it were contiguous.
+ignores_strides = torch.library.custom_op(
+    "wrong::ignores_strides",
+    lambda x: cube(torch.as_strided(x, x.shape, torch.empty(x.shape).stride())),
+    mutates_args=(),
+    schema="(Tensor x) -> Tensor",
+)
+ignores_strides.register_fake(lambda x: x.new_empty(x.shape))
+
+
+@torch.library.custom_op("wrong::only_float32", mutates_args=())
+def only_float32(x: Tensor) -> Tensor:
+    if x.dtype != torch.float32:
+        raise TypeError("expected float32")
+    return cube(x)
+
+
+only_float32.register_fake(torch.empty_like)
+
+
 # The right one: its gradient is made of differentiable operators.
 right = _cube_operator("right")
 right.register_autograd(lambda context, grad: 3 * context.saved_tensors[0] ** 2 * grad, setup_context=_save_input)

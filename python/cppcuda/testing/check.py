@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import traceback
@@ -16,17 +17,27 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
-from cppcuda.testing.compare import nudged, scalar, size_of
+from cppcuda.testing.compare import (
+    assert_close,
+    assert_close_or_ill_conditioned,
+    assert_matches_reference,
+    described_tolerance,
+    nudged,
+    scalar,
+    size_of,
+)
 from cppcuda.testing.matrix import markdown, text
-from cppcuda.testing.registry import NEEDS, PROPERTIES, ROWS, NotCheckedError, Property
+from cppcuda.testing.registry import NEEDS, PROPERTIES, ROWS, NotCheckedError, Property, lacking, needed
 from cppcuda.testing.samples import (
     FLOAT_DTYPES,
     LAYOUTS,
     THIRD_ORDER,
     BadInput,
     OpEntry,
+    Sample,
     Spec,
     T,
+    computed,
     is_variable,
     make_sample,
     outputs_of,
@@ -47,14 +58,24 @@ class Result:
     outcome: str  # "passed", "failed" or "not checked"
     reason: str = ""
 
+    def __str__(self) -> str:
+        case = f" ({self.case})" if self.case else ""
+        return f"{self.property}{case}: {self.reason}" if self.property else self.reason
+
 
 class Report:
     """What ``check`` found. ``str(report)`` is a table; ``report.markdown()`` is the same table in Markdown."""
 
-    def __init__(self, name: str, results: Sequence[Result], rows: Sequence[str] = ROWS) -> None:
+    def __init__(
+        self, name: str, results: Sequence[Result], rows: Sequence[str] = ROWS, notes: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.results = tuple(results)
-        self.rows = tuple(rows)
+        # What a row relies on is in the report if it fails, also if the caller did not select it.
+        causes = {cause for r in results if {*r.rows} & {*rows} for cause in needed(r.reason)}
+        failed = {row for r in results if r.outcome == "failed" for row in r.rows}
+        self.rows = tuple(row for row in ROWS if row in rows or row in causes & failed)
+        self.notes = notes or {}  # on rows that hold
 
     def _rows_with(self, outcome: str) -> list[str]:
         return [row for row in self.rows if any(r.outcome == outcome for r in self.results if row in r.rows)]
@@ -79,29 +100,34 @@ class Report:
         """Why a property does not hold, or was not checked: the first reason of each test of it."""
         first: dict[str, str] = {}
         found = [r for r in self.results if row in r.rows and r.outcome == outcome]
-        for r in [r for r in found if not r.property] or found:  # the caller's reason stands for all others
-            case = f" ({r.case})" if r.case else ""
-            first.setdefault(r.property, f"{r.property}{case}: {r.reason}" if outcome == "failed" else r.reason)
+        if outcome == "not checked":  # the caller's reason stands for all others, and then what the operator lacks
+            of_caller = [r for r in found if not r.property]
+            found = (of_caller or [r for r in found if needed(r.reason)] or found)[:1]
+        for r in found:
+            first.setdefault(r.property, str(r) if outcome == "failed" else r.reason)
         return "; ".join(dict.fromkeys(first.values()))
 
     def needs(self, row: str) -> str:
         """The properties that the operator lacks, without which parts of another one were not checked."""
-        found = {r.reason for r in self.results if row in r.rows and r.reason.startswith(NEEDS)}
-        names = {name for reason in found for name in reason.removeprefix(NEEDS).split(" and ")}
-        missing = [name for name in ROWS if name in names]
+        names = {name for r in self.results if row in r.rows for name in needed(r.reason)}
+        missing = [name for name in (*ROWS, THIRD_ORDER) if name in names]
         return f"except for what needs {', '.join(missing)}" if missing else ""
 
     def _table(self) -> list[list[str]]:
+        """What fails, the causes first; then what was not checked; then what holds."""
         found = f"{len(self.failed)} of {len(self.rows)} fail" if self.failed else "nothing fails"
         table = [[f"`{self.name}`", found, ", ".join(self.failed)]]
-        for row in self.rows:
-            if row in self.failed:
-                table.append([row, "**fails**", self.reasons(row)])
-            elif row in self.passed:
-                table.append([row, "yes", self.needs(row)])
-            else:
-                table.append([row, "not checked", self.not_checked[row]])
-        return table
+        for row in self.failed:
+            first, *others = (r for r in self.results if row in r.rows and r.outcome == "failed")
+            names = ", ".join(dict.fromkeys(r.property for r in others if r.property != first.property))
+            table.append([row, "**fails**", f"{first} (also fails: {names})" if names else str(first)])
+        for row, reason in self.not_checked.items():
+            causes = {*needed(reason)}
+            fails = f", which fail{'s' if len(causes) == 1 else ''}" if causes and causes <= {*self.failed} else ""
+            table.append([row, "not checked", reason + fails])
+        table += [[row, "yes", ", ".join(filter(None, (self.notes.get(row), self.needs(row))))] for row in self.passed]
+        rest = len(ROWS) - len(self.rows)
+        return [*table, [f"{rest} others", "not checked", "not among those of only="]] if rest else table
 
     def __str__(self) -> str:
         return text(self._table())
@@ -140,8 +166,8 @@ def check(
         expectations: Other fields of :class:`cppcuda.testing.OpEntry`, such as ``roundings=3``.
 
     Other dtypes, strides, empty tensors and other numbers of rows are derived from the samples. What has no expectation
-    and cannot be derived is listed as not checked. So is what relies on something that the operator lacks: if its
-    second derivatives raise an error, only "double backward" fails, and nothing else is differentiated twice.
+    and cannot be derived is listed as not checked. So is what relies on a property that fails: if the gradient of the
+    first sample is wrong, only "backward" fails, and nothing else is differentiated.
     """
     import cppcuda.testing.properties  # noqa: F401  (fills the registry; loads the compiler)
 
@@ -150,11 +176,11 @@ def check(
     with witness(name) as say:
         entry = make_entry(name, reference, samples, bad_inputs, {"skip": dict(reasons), **expectations})
         results = [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
-        results += skip_what_it_lacks(entry)
+        results += skip_what_it_lacks(entry, say)
         for prop in PROPERTIES:
             if {*prop.rows, *(ROWS[:4] if "dtype" in prop.rows else ())} & {*rows}:
                 results += _run(prop, entry, rows, say)
-    return Report(name, results, rows)
+    return Report(name, results, rows, {str(d)[6:]: described_tolerance(entry, d) for d in FLOAT_DTYPES})
 
 
 # The last line of its input says what the process that calls `check` is doing; the others, what has failed.
@@ -195,7 +221,7 @@ def _reasons(skip: Iterable[str] | Mapping[str, str], dtypes: Iterable[torch.dty
         **{str(d)[6:]: "not among the dtypes that were given" for d in FLOAT_DTYPES if d not in given},
         **dict.fromkeys(("backward", "double backward", THIRD_ORDER)[orders:], f"orders={orders} was given"),
     }
-    return {**reasons, **(skip if isinstance(skip, Mapping) else {})}
+    return {**reasons, **(skip if isinstance(skip, Mapping) else dict.fromkeys(skip, "left out with skip="))}
 
 
 def _selected_rows(only: Iterable[str], skip: Iterable[str] | Mapping[str, str]) -> list[str]:
@@ -203,8 +229,7 @@ def _selected_rows(only: Iterable[str], skip: Iterable[str] | Mapping[str, str])
     unknown = [row for row in (*only, *left_out) if row not in ROWS]
     if unknown:
         raise ValueError(f"check: there is no property {', '.join(map(repr, unknown))}; there are {', '.join(ROWS)}")
-    in_report = [row for row in ROWS if row not in left_out or isinstance(skip, Mapping)]  # with its reason
-    return [row for row in in_report if row in only or not only]
+    return [row for row in ROWS if row in only or not only]
 
 
 def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str], None]) -> list[Result]:
@@ -212,7 +237,8 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str
     cases = list(prop.cases(entry))
     if not cases:
         own = ROWS[:4] if "dtype" in prop.rows else prop.rows
-        return [Result(prop.name, "", own, "not checked", missing or "there are no such samples")]
+        reasons = {row: entry.skip.get(row) or missing or "there are no such samples" for row in own}
+        return [Result(prop.name, "", (row,), "not checked", reason) for row, reason in reasons.items()]
     results = []
     for case in cases:
         own = prop.rows_of(case)
@@ -233,82 +259,156 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str
     return results
 
 
-def skip_what_it_lacks(entry: OpEntry) -> list[Result]:
-    """Calls the operator in each way on which many properties rely. What raises an error is added to ``entry.skip``.
-    Returns these errors, so that each is reported once."""
+# Rows that say nothing about an operator whose output shares memory with an input, which autograd and compilers assume
+# that it does not.
+NEED_NEW_MEMORY = (
+    "kept alive", "saved tensors", "torch.func", "compile", "compiled autograd", "export", "AOTInductor", "autocast",
+    "meta",
+)  # fmt: skip
+
+
+def skip_what_it_lacks(entry: OpEntry, say: Callable[[str], None] = lambda text: None) -> list[Result]:
+    """Calls the operator in each way on which many properties rely, and compares the results with the reference's. What
+    fails is added to ``entry.skip``. Returns these failures, so that each is reported once."""
+    from cppcuda.testing.properties.autograd import forward_mode_against_reference
+    from cppcuda.testing.properties.values import output_is_new_memory
+
     results: list[Result] = []
     skip, name = entry.skip, entry.names("basic")[0]
 
-    def try_(row: str, call: Callable[[OpEntry], Any]) -> None:
+    def try_(row: str, call: Callable[[], Any], *needs: str) -> None:
         if row in skip:
             return
         try:
+            if reason := lacking(entry, needs):
+                raise NotCheckedError(reason)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                call(entry)
+                call()
         except NotCheckedError as reason:
             skip[row] = str(reason)
         except Exception as error:
             skip[row] = _describe(error)
             own = row if row in ROWS else "double backward"
-            results.append(Result("first_call", "", (own,), "failed", skip[row]))
+            results.append(Result("", "", (own,), "failed", skip[row]))
+            say(f"fails: {own} of {entry.name}: {skip[row]}")
+            say(f"the first calls of {entry.name}")
 
     for dtype in FLOAT_DTYPES:
-        try_(str(dtype)[6:], partial(call_in, name, dtype))
-    if "float64" in skip:
+        try_(str(dtype)[6:], partial(call_in, entry, name, dtype))
+    taken = entry.plain_dtypes
+    # So far off that all other comparisons would fail, too.
+    try_("float64", lambda: assert_matches_reference(entry, (s := entry.sample(name)), computed(s.call(entry.op)), 1e4))
+    if entry.plain_dtypes != taken:
+        skip.setdefault("backward", f"{NEEDS}float64")
+    if not entry.plain_dtypes:
         skip.update({row: f"{NEEDS}float64" for row in ROWS if row not in skip})
         return results
-    if not any(is_variable(t) for t in entry.sample(name).bind(entry.op)(*entry.sample(name).tensors)):
+    sample = entry.sample(name, entry.plain_dtypes[0])
+    try_("strides", partial(compare_strided, entry), "float64")
+    if not any(r.alias_info for r in entry.op._schema.returns):
+        try_("aliasing", partial(output_is_new_memory, entry, name, "cpu"))
+        if any(r.rows == ("aliasing",) for r in results):
+            skip.update({row: f"{NEEDS}aliasing" for row in NEED_NEW_MEMORY if row not in skip})
+    if not any(is_variable(t) for t in sample.bind(entry.op)(*sample.tensors)):
         derivatives = ("backward", "double backward", "forward AD", "kept alive", "saved tensors")
         skip.update(dict.fromkeys(derivatives, "no output is floating point"))
     if entry.differentiable:
-        for order, row in enumerate(("backward", "double backward", THIRD_ORDER), 1):
-            try_(row, partial(nth_gradients, name, order))
-        try_("forward AD", lambda e: torch.func.jvp(e.sample(name).bind(e.op), *[e.sample(name).tensors] * 2))
-    one_of_two = lambda t: torch.stack([t, t])  # noqa: E731
-    try_("vmap", lambda e: torch.vmap(e.sample(name).bind(e.op))(*map(one_of_two, e.sample(name).tensors)))
-    try_("meta", partial(fake_outputs, name))
+        try_("backward", partial(compare_gradients, entry, sample, 1))
+        try_("double backward", partial(compare_gradients, entry, sample, 2), "backward")
+        try_(THIRD_ORDER, partial(compare_gradients, entry, sample, 3), "double backward")
+        try_("forward AD", partial(forward_mode_against_reference, entry, name), "float64")
+        try_("forward AD", lambda: torch.func.jvp(sample.bind(entry.op), *[sample.tensors] * 2))
+    try_("vmap", partial(compare_vmap, entry, sample))
+    try_("meta", partial(compare_fake_outputs, entry, sample))
     return results
 
 
-def call_in(name: str, dtype: torch.dtype, entry: OpEntry) -> None:
-    entry.sample(name, dtype).call(entry.op)
+def call_in(entry: OpEntry, name: str, dtype: torch.dtype) -> None:
+    try:
+        entry.sample(name, dtype).call(entry.op)
+    except Exception as error:
+        raise AssertionError(f"{_describe(error)} (dtypes= can say which dtypes the operator takes)") from error
 
 
-def nth_gradients(name: str, order: int, entry: OpEntry) -> None:
-    """Computes gradients of a function of gradients, and so on. An error if none of them is part of a graph, and those
-    of the reference are."""
-    sample = entry.sample(name).requires_grad()
-    for f in (entry.reference, entry.op):
-        values = variable_outputs(sample.call(f))
-        for n in range(order):
-            if not any(t.requires_grad for t in values):
-                if f is entry.reference:
-                    raise NotCheckedError(f"the reference has no derivative of order {n + 1}")
-                what = (
-                    "an output has no grad_fn: no kernel computes gradients" if n == 0 else "a gradient has no grad_fn"
-                )
-                raise AssertionError(what)
-            options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-            values = torch.autograd.grad(scalar(values), sample.tensors, create_graph=True, **options)
+def compare_strided(entry: OpEntry) -> None:
+    for sample in map(entry.sample, entry.names("stride")):
+        assert_matches_reference(entry, sample, computed(sample.call(entry.op)), 1e4)
 
 
-def fake_outputs(name: str, entry: OpEntry) -> None:
+def nth_gradients(f: Callable[..., Any], sample: Sample, order: int) -> dict[str, Tensor]:
+    """The gradients of a function of gradients, and so on. An error if none of them is part of a graph."""
+    sample = sample.requires_grad()
+    values = variable_outputs(sample.call(f))
+    for n in range(order):
+        if not any(t.requires_grad for t in values):
+            what = "an output has no grad_fn: no kernel computes gradients" if n == 0 else "a gradient has no grad_fn"
+            raise AssertionError(what)
+        options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+        values = torch.autograd.grad(scalar(values), sample.tensors, create_graph=True, **options)
+    kind = ("gradient", "second derivative", "third derivative")[order - 1]
+    return {f"the {kind} of input {i} is wrong": t for i, t in enumerate(values)}
+
+
+def compare_gradients(entry: OpEntry, sample: Sample, order: int) -> None:
+    of_reference = partial(nth_gradients, entry.reference, order=order)
+    try:
+        expected = of_reference(sample)
+    except AssertionError as error:
+        raise NotCheckedError(f"of the reference, {error}") from None
+    actual = nth_gradients(entry.op, sample, order)
+    if sample.tensors[0].dtype == torch.float64:
+        assert_close_or_ill_conditioned(actual, expected, sample, of_reference)
+
+
+def compare_vmap(entry: OpEntry, sample: Sample) -> None:
+    actual = torch.vmap(sample.bind(entry.op))(*(torch.stack([t, t]) for t in sample.tensors))
+    if sample.tensors[0].dtype == torch.float64:
+        assert_close(actual, tuple(torch.stack([t, t]) for t in sample.bind(entry.reference)(*sample.tensors)))
+
+
+def compare_fake_outputs(entry: OpEntry, sample: Sample) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         try:
-            entry.sample(name).map_inputs(mode.from_tensor).call(entry.op)
+            fake = outputs_of(sample.map_inputs(mode.from_tensor).call(entry.op))
         except DynamicOutputShapeException as error:
             raise NotCheckedError("the sizes of its outputs depend on values") from error
+    shapes = ([tuple(t.shape) for t in outputs] for outputs in (fake, outputs_of(sample.call(entry.op))))
+    for i, (predicted, real) in enumerate(zip(*shapes, strict=True)):
+        assert predicted == real, f"the fake kernel returns output {i} with shape {predicted}, its shape is {real}"
+
+
+# What torch says, and the same in plain words. What follows it in the message is left out.
+PLAIN_WORDS = (
+    (r"no fake impl registered|UnsupportedOperatorException|Could not run .* from the 'Meta' backend",
+     "the operator has no fake kernel: register one with torch.library.register_fake"),
+    (r"must implement the jvp|does not support it because it has not been implemented",
+     "the operator has no forward mode: its autograd.Function must implement jvp"),
+    (r"no autograd formula was registered",
+     "the operator has no gradient: register one with torch.library.register_autograd"),
+    (r"Batching rule not implemented",
+     "the operator has no batching rule: register one with torch.library.register_vmap"),
+)  # fmt: skip
+BOILERPLATE = (
+    r"OpCheckError: opcheck\(op, \.\.\.\): \w+ failed with ", r"\(scroll up for stack trace\)", r",?\s*numerical:.*",
+    r"This could mean that.*", r"For more details.*", r"Set TORCHDYNAMO_VERBOSE.*", r"Exception raised from.*",
+)  # fmt: skip
 
 
 def _describe(error: Exception) -> str:
-    """The first line of the message, or the line of the source if an assertion has no message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The message in one line, or the line of the source if an assertion has no message."""
+    message = " ".join(str(error).split("\nassert ")[0].split())  # without what pytest adds to it
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-    if lines:
-        return kind + " ".join(lines)[:300]
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{kind}{frames[-1].line}" if frames else type(error).__name__
+    if not message:
+        frames = traceback.extract_tb(error.__traceback__)
+        return f"{kind}{frames[-1].line}" if frames else type(error).__name__
+    message = kind + message
+    for pattern, words in PLAIN_WORDS:
+        if re.search(pattern, message):
+            return words
+    for pattern in BOILERPLATE:
+        message = re.sub(pattern, "", message)
+    return message if len(message) <= 300 else f"{message[:300].rsplit(' ', 1)[0]} ..."
 
 
 # ---------------------------------------------------------------- what follows from the samples
@@ -334,9 +434,9 @@ def make_entry(
     except (AttributeError, IndexError) as error:
         raise ValueError(f"check: there is no operator {name!r} in torch.ops") from error
 
-    def accepts(args: tuple[Any, ...]) -> bool:
+    def accepts(args: tuple[Any, ...], dtype: torch.dtype | None = None) -> bool:
         """Whether reference and operator take these arguments, and give outputs of the same shapes."""
-        made = make_sample(Spec("", args), torch.float64, "cpu")
+        made = make_sample(Spec("", args), dtype or taken, "cpu")
         try:
             shapes = [[t.shape for t in outputs_of(made.call(f))] for f in (reference, op)]
         except Exception:
@@ -363,6 +463,7 @@ def make_entry(
         return all(size_of(a * 1.0 - b) <= 1e-9 * size_of(a) for a, b in zip(*changes, strict=True))
 
     all_specs = [Spec(f"sample{i}", tuple(map(_as_argument, args)), "basic") for i, args in enumerate(given)]
+    taken = next((d for d in FLOAT_DTYPES if accepts(all_specs[0].args, d)), torch.float64)
     specs = [_basic_or_shape(spec) for spec in all_specs]
     if not any(spec.tag == "basic" for spec in specs):
         small = [spec for spec in map(_with_few_rows, all_specs) if accepts(spec.args)]
@@ -380,7 +481,7 @@ def make_entry(
         return args
 
     changes = resized(first, 2) is not None and all(accepts(sized(n)) for n in (2, 3, 11))
-    bad = tuple(BadInput(f"bad_input{i}", partial(tuple, a), m or "") for i, (a, m) in enumerate(bad_inputs))
+    bad = tuple(BadInput(f"bad_inputs[{i}]", partial(tuple, a), m or "") for i, (a, m) in enumerate(bad_inputs))
     module = getattr(reference, "__module__", "")
     importable = () if module in ("__main__", "") or module not in sys.modules else (module,)
     fields: dict[str, Any] = {

@@ -14,40 +14,55 @@ from torch import Tensor
 from torch._dynamo import compiled_autograd
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten_with_path, tree_leaves
 
 from cppcuda.testing.samples import OpEntry, Sample, computed, is_variable
 
 # ---------------------------------------------------------------- comparison
 
 
-def assert_close(actual: Any, expected: Any, name: str = "", **tolerance: float) -> None:
+def assert_close(actual: Any, expected: Any, name: str = "", item: str = "output", /, **tolerance: float) -> None:
     """Compares nested tensors with those of a reference. A result that is all zero or all NaN where the reference is
     not is an error whatever the tolerance: it is what a derivative that does not exist looks like. A NaN equals a NaN,
-    as in the mean of no values."""
+    as in the mean of no values. In messages, a tensor has its key in a dict, or its position and the name `item`."""
     options: dict[str, Any] = {"check_dtype": False, "equal_nan": True, **tolerance}
-    torch.testing.assert_close(
-        actual, expected, **options, msg=lambda message: f"{name}: {message}" if name else message
-    )
-    for a, e in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+    pairs = [tree_flatten_with_path(values)[0] for values in (actual, expected)]
+    assert len(pairs[0]) == len(pairs[1]), f"{name}: {len(pairs[0])} tensors, expected {len(pairs[1])}"
+    for (path, a), (_, e) in zip(*pairs, strict=True):
+        keys = [str(getattr(key, "key", getattr(key, "idx", ""))) for key in path]
+        label = f"{item} {', '.join(keys)}" if keys and keys[-1].isdigit() else "".join(keys[-1:])
+        start = "".join(f"{part}: " for part in (name, label) if part)
         if isinstance(a, Tensor) and isinstance(e, Tensor):
-            assert_not_vacuous(a, e, name)
+            assert_not_vacuous(a, e, start)
+        torch.testing.assert_close(a, e, **options, msg=lambda message: start + in_one_line(message))  # noqa: B023
+
+
+def in_one_line(message: str) -> str:
+    """A message of torch's assert_close, with three digits of each number."""
+    message = re.sub(
+        r"(?:Tensor-likes|Scalars) are not close!\s*(?:Mismatched elements: (\d+) / (\d+) \([\d.]+%\))?",
+        lambda m: f"{m[1]} of {m[2]} elements differ;" if m[1] else "",
+        message.strip(),
+    )
+    message = re.sub(r"\d+\.\d{3,}(e[-+]\d+)?", lambda m: f"{float(m[0]):.3g}", message)
+    return re.sub(r"\)\s*Greatest", "); greatest", message).replace("\n", " ").replace("; Greatest", "; greatest")
 
 
 def assert_close_or_ill_conditioned(
-    actual: Any, expected: Any, sample: Sample, reference: Callable[[Sample], Any], name: str = ""
+    actual: Any, expected: Any, sample: Sample, reference: Callable[[Sample], Any], name: str = "", item: str = "output"
 ) -> None:
     """The same, but a result may be as far off as `reference`, whose result is `expected`, for inputs that are rounded
     a hundred times more. Functions of derivatives of high order magnify rounding, by a factor that samples decide."""
     try:
-        assert_close(actual, expected, name)
+        assert_close(actual, expected, name, item)
     except AssertionError:
         near = reference(nudged(sample))
         for a, e, n in zip(*map(tree_leaves, (actual, expected, near)), strict=True):
             change = largest_error(n, e)
-            if not change <= 1e-6 * size_of(e):  # it says nothing at all
+            says_something = a.shape == e.shape and change <= 1e-6 * size_of(e)
+            if not (says_something and torch.allclose(a, e, rtol=1e-7, atol=max(1e-7, 100 * change), equal_nan=True)):
                 raise
-            assert_close(a, e, name, rtol=1e-7, atol=max(1e-7, 100 * change))
+            assert_not_vacuous(a, e)
 
 
 def nudged(sample: Sample, roundings: float = 1) -> Sample:
@@ -61,11 +76,10 @@ def nudged(sample: Sample, roundings: float = 1) -> Sample:
     return sample.map(nudge)
 
 
-def assert_not_vacuous(actual: Tensor, expected: Tensor, name: str = "") -> None:
-    """Asserts that a result is not all zero or all NaN if the reference's is not."""
+def assert_not_vacuous(actual: Tensor, expected: Tensor, start: str = "") -> None:
+    """Asserts that a result is not all zero or all NaN if the reference's is not. `start` precedes the message."""
     if not is_variable(actual) or not actual.numel() or actual.is_meta:
         return
-    start = f"{name}: " if name else ""
     if actual.isnan().all():
         assert expected.isnan().all(), f"{start}all NaN, which the reference is not"
     # The reference has rounding errors where the exact value is 0, and small values underflow in 16 bits.
@@ -82,13 +96,14 @@ def assert_matches_reference(entry: OpEntry, sample: Sample, actual: tuple[Tenso
     """Compares with the reference in float64 on the same inputs, within the rounding of each output's dtype."""
     expected = computed(sample.double().call(entry.reference))
     assert len(actual) == len(expected), f"{sample.name}: {len(actual)} outputs, the reference has {len(expected)}"
-    for a, e in zip(actual, expected, strict=True):
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        what = f"{sample.name}: output {i}"
         if is_variable(a) or a.is_complex():
             tolerance = {k: v * factor for k, v in value_tolerance(entry, sample, a, e).items()}
             wide = torch.complex128 if a.is_complex() else torch.float64
-            assert_close(a.to(wide), e.to(wide), sample.name, **tolerance)
+            assert_close(a.to(wide), e.to(wide), what, **tolerance)
         else:
-            assert torch.equal(a, e.to(a.dtype)), f"{sample.name}: {a} is not {e}"
+            assert torch.equal(a, e.to(a.dtype)), f"{what} is {a}, that of the reference is {e}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -116,6 +131,14 @@ def value_tolerance(entry: OpEntry, sample: Sample, actual: Tensor, expected: Te
     if not entry.made_with_kit:
         tolerance["atol"] = max(tolerance["atol"], 4 * error_of_reference(entry, sample))
     return tolerance
+
+
+def described_tolerance(entry: OpEntry, dtype: torch.dtype) -> str:
+    """What the values of outputs in this dtype are compared with, for reports."""
+    rtol, atol = (entry.tolerance[dtype][k] * entry.roundings for k in ("rtol", "atol"))
+    wider = dtype != torch.float64 and not entry.made_with_kit
+    more = ", or four times its own error in this dtype" if wider else ""
+    return f"within rtol={rtol:.2g}, atol={atol:.2g} of the reference in float64{more}"
 
 
 def error_of_reference(entry: OpEntry, sample: Sample) -> float:
@@ -152,6 +175,16 @@ def scalar(outputs: Iterable[Tensor]) -> Tensor:
     return total((t.sin() * (1 + t)).sum() for t in outputs)
 
 
+def chosen(wanted: Iterable[bool]) -> str:
+    """The inputs that a choice contains."""
+    return " and ".join(f"input {i}" for i, w in enumerate(wanted) if w) or "no input"
+
+
+def named(kind: str, tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Tensors with names for the messages of `assert_close`."""
+    return {f"{kind} {i}": t for i, t in enumerate(tensors)}
+
+
 def total(values: Iterable[Tensor]) -> Tensor:
     """The sum of tensors. There must be one."""
     first, *rest = values
@@ -179,10 +212,10 @@ def raises(
     try:
         yield caught
     except kind as error:
-        assert re.search(match, str(error)), f"{what or 'the error'}: {error} does not match {match}"
+        assert re.search(match, str(error)), f"{what or 'the error'}: {error} does not match {match!r}"
         caught.error = error
     else:
-        raise AssertionError(f"{what}: no error" if what else "no error was raised")
+        raise AssertionError(f"{what}: no error was raised" if what else "no error was raised")
 
 
 def some_of(choices: Iterable[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:

@@ -130,9 +130,15 @@ PUBLIC = Requirement(lambda e: not e.is_internal, "an internal operator")
 # ---------------------------------------------------------------- properties
 
 
+def needed(reason: str) -> list[str]:
+    """The rows that a reason not to check something names."""
+    return reason.removeprefix(NEEDS).split(" and ") if reason.startswith(NEEDS) else []
+
+
 def lacking(entry: OpEntry, rows: Iterable[str]) -> str:
-    """Which of these rows an entry skips, as the reason not to check what relies on them. Empty if it skips none."""
-    missing = [row for row in rows if row in entry.skip]
+    """Which of these rows an entry skips, as the reason not to check what relies on them. Empty if it skips none. A row
+    that is skipped because of another one stands for that one."""
+    missing = dict.fromkeys(cause for row in rows if row in entry.skip for cause in needed(entry.skip[row]) or [row])
     return NEEDS + " and ".join(missing) if missing else ""
 
 
@@ -147,6 +153,7 @@ class Property:
     internal: bool
     loop: tuple[str, ...] = ()  # the tags of the samples of each case
     uses: tuple[str, ...] = ()  # other rows without which it says nothing
+    float64: bool = True  # whether it calls the operator in float64 only
 
     def cases(self, entry: OpEntry) -> Iterator[Case]:
         """The calls that check this property; none if the entry lacks what they need."""
@@ -159,10 +166,13 @@ class Property:
     def missing(self, entry: OpEntry) -> str:
         """Why this property cannot be checked, or an empty string."""
         own = (entry.skip[row] for row in self.rows if row in entry.skip)
-        needs = (r.reason for r in self.needs if not r.holds(entry))
+        differentiates = DIFFERENTIABLE in self.needs
+        reported = {DIFFERENTIABLE} if differentiates and "backward" in entry.skip else set()
+        needs = (r.reason for r in self.needs if not r.holds(entry) and r not in reported)
         if reason := next(itertools.chain(own, needs), ""):
             return reason
-        return lacking(entry, (*self.uses, *(("meta",) if self.compiles else ())))
+        implied = {"float64": self.float64, "backward": differentiates, "meta": self.compiles}
+        return lacking(entry, (*self.uses, *(row for row, uses in implied.items() if uses)))
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
@@ -212,12 +222,13 @@ def checks(
     uses: Iterable[str] = (),
     compiles: bool = False,
     internal: bool | None = None,
+    float64: bool = True,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a function to the properties. It checks these rows, once for each case of the product of the axes.
 
     Uses: other rows without which it says nothing. Compiles: it runs the compiler. Internal: the suite checks it for
     internal operators too; by default unless it tests a transform, because those of the public operators call the
-    internal ones.
+    internal ones. Float64: it needs an operator that takes float64; false for one of `dtypes` or `plain_dtypes`.
     """
     unknown = {*rows, *uses} - {*ROWS, "dtype"}
     assert rows and not unknown, unknown
@@ -226,9 +237,13 @@ def checks(
     if internal is None:
         internal = not {*TRANSFORMS, "autocast"} & set(rows)
 
+    float64 = float64 and not {dtypes, plain_dtypes} & set(axes)
+
     def add(function: Callable[..., None]) -> Callable[..., None]:
         PROPERTIES.append(
-            Property(function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop, tuple(uses))
+            Property(
+                function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop, tuple(uses), float64
+            )
         )
         return function
 

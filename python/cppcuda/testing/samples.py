@@ -476,6 +476,11 @@ class OpEntry:
         return [dtype for dtype in FLOAT_DTYPES if str(dtype)[6:] not in self.skip]
 
     @property
+    def usual_dtype(self) -> torch.dtype:
+        """float32, or another dtype if the operator does not take it."""
+        return torch.float32 if torch.float32 in self.plain_dtypes else self.plain_dtypes[0]
+
+    @property
     def orders(self) -> int:
         """How often the outputs can be differentiated in reverse mode; three times are enough."""
         missing = ("backward", "double backward", THIRD_ORDER)
@@ -531,7 +536,10 @@ class OpEntry:
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
     def names(self, *tags: str) -> list[str]:
-        return [s.name for s in self.all_specs if s.tag in tags or (s.tag == "mask" and "shape" in tags)]
+        """The samples with one of these tags, without those of "stride" if that row is skipped."""
+        left_out = {"stride"} if "strides" in self.skip else set()
+        tags_ = {*tags, *(["mask"] if "shape" in tags else [])} - left_out
+        return [s.name for s in self.all_specs if s.tag in tags_]
 
 
 OPS: list[OpEntry] = []  # including the backward ops

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.autograd.forward_ad as fwad
 from torch import Tensor
 
-from cppcuda.testing.compare import assert_close, scalar, size_of, some_of
+from cppcuda.testing.compare import assert_close, named, scalar, size_of, some_of
 from cppcuda.testing.registry import DIFFERENTIABLE, PUBLIC, Case, checks, devices, samples
 from cppcuda.testing.samples import FLOAT_DTYPES, SIXTEEN_BIT, OpEntry, Sample, T, is_variable, make_tensor, outputs_of
 
@@ -18,6 +18,10 @@ from cppcuda.testing.samples import FLOAT_DTYPES, SIXTEEN_BIT, OpEntry, Sample, 
 def over_autocast(entry: OpEntry) -> list[Case]:
     """The parameter `cast`: autocast's dtypes, as far as the operator takes them."""
     return [Case(str(dtype)[6:], {"cast": dtype}) for dtype in SIXTEEN_BIT if dtype in entry.plain_dtypes]
+
+
+def names_of(dtypes: Iterable[torch.dtype]) -> str:
+    return ", ".join(str(dtype)[6:] for dtype in dtypes)
 
 
 CASTABLE = [d for d in FLOAT_DTYPES if d != torch.float64]
@@ -37,7 +41,7 @@ def inputs_in_any_dtypes(entry: OpEntry, device: str) -> list[Sample]:
             return make_tensor(t, torch.float32 if fixed else next(it), device, i)
 
         args = tuple(make(i, a) if isinstance(a, T) else a for i, a in enumerate(spec.args))
-        samples.append(Sample(str(dtypes), args, entry.constants))
+        samples.append(Sample(f"inputs of {names_of(dtypes)}", args, entry.constants))
     return samples
 
 
@@ -55,18 +59,19 @@ def takes(entry: OpEntry, sample: Sample, cast: torch.dtype, device: str) -> boo
 def assert_autocast_dtypes(entry: OpEntry, sample: Sample, outputs: tuple[Tensor, ...], cast: torch.dtype) -> None:
     found = tuple(t.dtype for t in outputs)
     dtypes = tuple(t.dtype for t in sample.tensors)
+    what = f"{sample.name}, autocast to {names_of([cast])}"
     if entry.autocast_dtype or entry.declaration:
         if entry.autocast_dtype:
-            expected = entry.autocast_dtype(dtypes, cast)
-            expected = expected if isinstance(expected, tuple) else (expected,)
+            of_rule = entry.autocast_dtype(dtypes, cast)
+            expected = of_rule if isinstance(of_rule, tuple) else (of_rule,)
         elif entry.declaration:
             expected = entry.declaration.autocast_dtypes(sample.args, cast)
-        assert found == expected, f"inputs {dtypes}, autocast to {cast}: outputs {found}, expected {expected}"
+        assert found == expected, f"{what}: outputs of {names_of(found)}, expected {names_of(expected)}"
         return
     for i, t in enumerate(outputs):
         if is_variable(t):
             possible = {torch.float32, cast, *dtypes}
-            assert t.dtype in possible, f"inputs {dtypes}, autocast to {cast}: output {i} is {t.dtype}"
+            assert t.dtype in possible, f"{what}: output {i} is {names_of([t.dtype])}"
 
 
 @checks("autocast", over=(over_autocast, devices), needs=(PUBLIC,))
@@ -75,7 +80,7 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
     for sample in inputs_in_any_dtypes(entry, device):
         dtypes = tuple(t.dtype for t in sample.tensors)
         if not takes(entry, sample, cast, device):
-            assert len(set(dtypes)) > 1, f"{dtypes} rejected"
+            assert len(set(dtypes)) > 1, f"{sample.name}: the operator raises an error"
             continue
         tried += 1
         if entry.orders:
@@ -85,14 +90,16 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
         found = tuple(t.dtype for t in outputs)
         assert_autocast_dtypes(entry, sample, outputs, cast)
         for out, exact in zip(outputs, outputs_of(sample.double().call(entry.reference)), strict=True):
-            assert_close(out.double(), exact.double(), f"{dtypes}", rtol=0.02, atol=0.02)
+            assert_close(out.double(), exact.double(), sample.name, rtol=0.02, atol=0.02)
         if entry.orders:
             sums = [t.float().sum() for t in outputs if t.requires_grad]
             gradients = torch.autograd.grad(sums, sample.tensors, allow_unused=True, materialize_grads=True)
-            assert tuple(g.dtype for g in gradients) == dtypes, f"inputs {dtypes}: gradients of other dtypes"
+            assert tuple(g.dtype for g in gradients) == dtypes, f"{sample.name}: gradients of other dtypes"
         with torch.autocast(device, cast), torch.no_grad():
             again = tuple(t.dtype for t in outputs_of(sample.call(entry.op)))
-            assert again == found, f"inputs {dtypes}: outputs {again} without a gradient, {found} with one"
+            assert again == found, (
+                f"{sample.name}: outputs of {names_of(again)} without a gradient, of {names_of(found)} with one"
+            )
     assert tried >= len(CASTABLE), "only few dtypes are accepted"
 
 
@@ -101,7 +108,7 @@ def ops_accept_what_autocast_produces(entry: OpEntry, cast: torch.dtype) -> None
     """The ops accept what autocast itself produces: each tensor is in float32 or in the autocast dtype."""
     for sample in inputs_in_any_dtypes(entry, "cpu"):
         if all(t.dtype in (torch.float32, cast) for t in sample.tensors):
-            assert takes(entry, sample, cast, "cpu"), f"{sample.name} rejected"
+            assert takes(entry, sample, cast, "cpu"), f"{sample.name}: the operator raises an error"
 
 
 @checks("autocast", over=(over_autocast,), needs=(DIFFERENTIABLE,), compiles=True)
@@ -125,15 +132,18 @@ def compiled_under_autocast(entry: OpEntry, cast: torch.dtype) -> None:
             leaves = inputs.requires_grad().tensors
             out = call(*leaves)
             grads = torch.autograd.grad(scalar(out), leaves, allow_unused=True, materialize_grads=True)
-            found.append([*out, *grads])
+            found.append({**named("output", out), **named("gradient", grads)})
         eager, compiled, expected = found
-        assert [t.dtype for t in eager] == [t.dtype for t in compiled], f"{sample.name}: other dtypes than in eager"
         assert_close(compiled, eager, sample.name, rtol=1e-2, atol=1e-2)
-        for c, e in zip(compiled, expected, strict=True):
-            assert_close(c.double(), e, sample.name, rtol=0.05, atol=0.05 * (1 + size_of(e)))
+        for name, c in compiled.items():
+            what, e = f"{sample.name}: {name}", expected[name]
+            assert c.dtype == eager[name].dtype, f"{what} has another dtype than in eager mode"
+            assert_close(c.double(), e, what, rtol=0.05, atol=0.05 * (1 + size_of(e)))
 
 
-@checks("autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,), uses=("double backward",))
+@checks(
+    "autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,), uses=("float32", "double backward")
+)
 def derivatives_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) -> None:
     """Backward and double backward inside the region: the formulas compute in the dtype of their inputs."""
     found = []
@@ -144,16 +154,20 @@ def derivatives_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) ->
         with torch.autocast("cpu", cast, enabled=inside):
             first = torch.autograd.grad(out, sample.tensors, create_graph=True, materialize_grads=True)
             second = torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True)
-        found.append([*first, *second])
-    assert all(t.dtype == torch.float32 for t in found[1]), f"{name}: gradients of another dtype than the inputs"
+        found.append({**named("gradient", first), **named("second derivative", second)})
+    assert all(t.dtype == torch.float32 for t in found[1].values()), (
+        f"{name}: gradients of another dtype than the inputs"
+    )
     if entry.made_with_kit:
         assert_close(found[0], found[1], name)
     else:  # a formula made from torch's ops is cast by autocast
-        for a, b in zip(*found, strict=True):
-            assert_close(a, b, name, rtol=0.05, atol=0.05 * (1 + size_of(b)))
+        for what, b in found[1].items():
+            assert_close(found[0][what], b, f"{name}: {what}", rtol=0.05, atol=0.05 * (1 + size_of(b)))
 
 
-@checks("autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,), uses=("forward AD", "vmap"))
+@checks(
+    "autocast", over=(over_autocast, samples("basic")), needs=(DIFFERENTIABLE,), uses=("float32", "forward AD", "vmap")
+)
 def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch.dtype) -> None:
     sample = entry.sample(name, torch.float32)
     f, x = sample.bind(entry.op), sample.tensors
@@ -165,7 +179,7 @@ def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch
         batched = torch.func.vmap(f)(*(torch.stack([t, t]) for t in x))
     # A rule of torch's own for a batch may round elsewhere.
     rounded: dict[str, float] = {} if entry.made_with_kit else {"rtol": 0.05, "atol": 0.05}
-    assert_close(list(batched), [torch.stack([t, t]) for t in out], name, **rounded)
+    assert_close(list(batched), [torch.stack([t, t]) for t in out], f"{name}, vmap", **rounded)
     dtypes = [t.dtype for t in out]
     eager = [(p.primal, torch.zeros_like(p.primal) if p.tangent is None else p.tangent) for p in pairs]
     for group in (primals, tangents, batched, *zip(*eager, strict=True)):
@@ -175,11 +189,11 @@ def forward_mode_and_vmap_inside_autocast(entry: OpEntry, name: str, cast: torch
         exact = sample.double()
         expected = torch.func.jvp(exact.bind(entry.reference), exact.tensors, exact.tensors)[1]
         tolerance = {"rtol": 1e-5, "atol": 1e-5} if entry.made_with_kit else {"rtol": 0.05, "atol": 0.05}
-        assert_close([t.double() for _, t in eager], list(expected), name, **tolerance)
-        assert_close([t.double() for t in tangents], list(expected), name, **tolerance)
+        for found in ([t for _, t in eager], tangents):
+            assert_close([t.double() for t in found], list(expected), name, "tangent", **tolerance)
 
 
-@checks("autocast", needs=(PUBLIC,))
+@checks("autocast", needs=(PUBLIC,), uses=("float32",))
 def disabled_inside(entry: OpEntry) -> None:
     sample = entry.sample(entry.names("basic")[0], torch.float32)
     expected = [t.dtype for t in outputs_of(sample.call(entry.op))]

@@ -12,7 +12,16 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, jacfwd, jacrev, vmap
 
-from cppcuda.testing.compare import assert_close, raises, recorded_compiled_autograd, scalar, size_of, some_of
+from cppcuda.testing.compare import (
+    assert_close,
+    chosen,
+    named,
+    raises,
+    recorded_compiled_autograd,
+    scalar,
+    size_of,
+    some_of,
+)
 from cppcuda.testing.registry import (
     DIFFERENTIABLE,
     HAS_SIZES,
@@ -38,12 +47,12 @@ def compile_once(f: Callable[..., Any], backend: Any = "aot_eager") -> Callable[
     return torch.compile(f, fullgraph=True, dynamic=True, backend=backend)
 
 
-def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> list[Tensor]:
+def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> dict[str, Tensor]:
     """Of a function of a sample's inputs."""
     sample = sample.requires_grad()
     out = f(*sample.inputs)
     gradients = torch.autograd.grad(scalar(out), sample.tensors, allow_unused=True, materialize_grads=True)
-    return [*out, *gradients]
+    return {**named("output", out), **named("gradient", gradients)}
 
 
 def both(entry: OpEntry, sample: Sample) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -70,7 +79,7 @@ def compiled_without_gradients(entry: OpEntry, name: str) -> None:
     assert_close(compile_once(f)(*sample.tensors), plain(*sample.tensors), name)
 
 
-@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
+@checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), uses=("float32",), compiles=True)
 def inductor(entry: OpEntry) -> None:
     """The op between fused ops, with inputs whose layout inductor may choose."""
     sample = entry.of_size(9, torch.float32)
@@ -83,8 +92,9 @@ def inductor(entry: OpEntry) -> None:
     for rows in (9, 33):
         other = entry.of_size(rows, torch.float32)
         expected = outputs_and_gradients(around(entry.reference), other.double())
-        for a, e in zip(outputs_and_gradients(compiled, other), expected, strict=True):
-            assert_close(a.double(), e, f"{rows} rows", rtol=1e-4, atol=1e-4 * (1 + size_of(e)))
+        for name, a in outputs_and_gradients(compiled, other).items():
+            e = expected[name]
+            assert_close(a.double(), e, f"{rows} rows: {name}", rtol=1e-4, atol=1e-4 * (1 + size_of(e)))
 
 
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
@@ -153,7 +163,7 @@ def compiled_transforms(entry: OpEntry, transform: str) -> None:
             compile_once(plain)(*sample.tensors)
         reason = f"torch {torch.__version__} compiles no {transform} of plain torch either: {type(error).__name__}"
         raise NotCheckedError(reason) from None
-    assert_close(actual, plain(*sample.tensors), transform)
+    assert_close(actual, plain(*sample.tensors), transform, "result")
 
 
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES, TAKES_SOME_ROWS), compiles=True)
@@ -193,13 +203,14 @@ def compiled_autograd(entry: OpEntry, name: str) -> None:
             tensors = tuple(t.detach().requires_grad_(w) for t, w in zip(sample.tensors, wanted, strict=True))
             values.append((scalar(f(*tensors)), [t for t in tensors if t.requires_grad]))
         (value, some), (plain, same) = values
+        inputs = f"with gradients of {chosen(wanted)}"
         if not value.requires_grad or not plain.requires_grad:
-            assert not plain.requires_grad, f"no gradient for {wanted}"
+            assert not plain.requires_grad, f"{inputs}: the operator has no gradient"
             continue
         options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
         expected = torch.autograd.grad(plain, same, **options)
         with recorded_compiled_autograd():
-            assert_close(torch.autograd.grad(value, some, **options), expected, f"{wanted}")
+            assert_close(torch.autograd.grad(value, some, **options), expected, inputs, "gradient")
 
 
 @checks("compiled autograd", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
@@ -229,7 +240,7 @@ def double_backward_under_compiled_autograd(entry: OpEntry, name: str) -> None:
         )
         with recorded_compiled_autograd():
             results.append(torch.autograd.grad(scalar(first), sample.tensors, materialize_grads=True))
-    assert_close(results[0], results[1], name)
+    assert_close(results[0], results[1], name, "second derivative")
 
 
 @checks("compiled autograd", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), compiles=True)
@@ -256,4 +267,4 @@ def compiled_autograd_with_accumulation(entry: OpEntry) -> None:
             else:
                 value.backward()
         results.append([torch.zeros_like(t) if t.grad is None else t.grad for t in sample.tensors])
-    assert_close(results[0], results[1])
+    assert_close(results[0], results[1], "", "gradient")

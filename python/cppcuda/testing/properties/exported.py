@@ -222,7 +222,7 @@ def packaged(program: torch.export.ExportedProgram) -> Iterator[Any]:
         yield aoti_load_package(aoti_compile_and_package(program, package_path=package, inductor_configs=configs))
 
 
-@checks("AOTInductor", needs=(HAS_SIZES, PUBLIC), compiles=True)
+@checks("AOTInductor", needs=(HAS_SIZES, PUBLIC), uses=("float32",), compiles=True)
 def aot_inductor(entry: OpEntry) -> None:
     sample = entry.of_size(TRACED, torch.float32)
     model = Gradients if entry.orders and takes_gradients_inside(Gradients, entry, sample) else Call
@@ -234,7 +234,7 @@ def aot_inductor(entry: OpEntry) -> None:
             assert_close(tuple(loaded(*other.inputs)), plain(*other.inputs), f"{rows} rows", rtol=1e-4, atol=1e-4)
 
 
-@checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), uses=("double backward",), compiles=True)
+@checks("AOTInductor", needs=(DIFFERENTIABLE, HAS_SIZES, PUBLIC), uses=("float32", "double backward"), compiles=True)
 def second_order_inside_an_aot_inductor_model(entry: OpEntry) -> None:
     """It calls the backward operators, too. Undefined tensors do not work here: an output that is excluded is empty."""
     model = GradientsThroughGradients

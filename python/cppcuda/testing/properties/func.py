@@ -173,7 +173,7 @@ def transform(entry: OpEntry, name: str, transform: str) -> None:
     run = TRANSFORMS[transform]
     actual, expected = (run(sample.bind(f), sample.tensors) for f in (entry.op, entry.reference))
     of_reference = lambda near: run(sample.bind(entry.reference), near.tensors)  # noqa: E731
-    assert_close_or_ill_conditioned(actual, expected, sample, of_reference, name)
+    assert_close_or_ill_conditioned(actual, expected, sample, of_reference, name, "result")
 
 
 # ---------------------------------------------------------------- vmap
@@ -191,7 +191,7 @@ def in_dims_of(sample: Sample) -> list[tuple[int | None, ...]]:
     return [(0,) * len(dims), *alone, *all_but_one, *(c for c in some if any(d is not None for d in c))]
 
 
-@checks("vmap", over=(samples("basic"),), internal=True)
+@checks("vmap", over=(samples("basic"),), uses=("strides",), internal=True)
 def vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
     for in_dims in in_dims_of(sample):
@@ -201,13 +201,13 @@ def vmap_in_dims_and_out_dims(entry: OpEntry, name: str) -> None:
         for out_dims in (0, 1, -1) if all(t.dim() > 1 for t in reference) else (0, -1):
             actual = vmap(sample.bind(entry.op), in_dims=in_dims, out_dims=out_dims)(*inputs)
             expected = tuple(t.movedim(0, out_dims) for t in reference)
-            assert_close(actual, expected, f"{name} {in_dims} -> {out_dims}")
+            assert_close(actual, expected, f"{name}, in_dims={in_dims}, out_dims={out_dims}")
         loop = [
             sample.bind(entry.op)(*[t if d is None else t.select(d, i) for t, d in zip(inputs, in_dims, strict=True)])
             for i in range(4)
         ]
         expected = tuple(torch.stack(o, -1) for o in zip(*loop, strict=True))
-        assert_close(actual, expected, f"{name} {in_dims}, row by row")
+        assert_close(actual, expected, f"{name}, in_dims={in_dims}, compared with one call for each row")
 
 
 # Each level has a batch of its own operands, so a batching rule must tell the levels apart.
@@ -266,7 +266,9 @@ def vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
         assert seven == 7, f"7 calls are counted as {seven}"
         count = calls_below_transforms(entry, partial(f, *inputs))
         # A rule of torch's own may be made of other operators.
-        assert count == 1 or (count == 0 and not entry.made_with_kit), f"vmap over {in_dims} runs {count} kernels"
+        assert count == 1 or (count == 0 and not entry.made_with_kit), (
+            f"with in_dims={in_dims}, the kernel runs {count} times for a batch of 7"
+        )
 
 
 @checks("vmap", over=(samples("basic"),), needs=(DIFFERENTIABLE, HAS_BACKWARD))

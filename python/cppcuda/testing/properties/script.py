@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cppcuda.testing.compare import assert_close, scalar
+from cppcuda.testing.compare import assert_close, named, scalar
 from cppcuda.testing.registry import DIFFERENTIABLE, HAS_FUNCTION, HAS_MODULE, PUBLIC, checks, each, samples
 from cppcuda.testing.samples import OpEntry, Sample, apply, is_variable, outputs_of, split_keywords
 
@@ -34,20 +34,20 @@ def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return torch.jit.load(buffer)
 
 
-def results(entry: OpEntry, f: Callable[..., Any], sample: Sample) -> list[Tensor]:
+def results(entry: OpEntry, f: Callable[..., Any], sample: Sample) -> dict[str, Tensor]:
     """Outputs and gradients of first and second order."""
     if not entry.orders:
-        return list(outputs_of(f(*sample.tensors)))
+        return named("output", outputs_of(f(*sample.tensors)))
     sample = sample.requires_grad()
     out = tuple(t for t in outputs_of(f(*sample.tensors)) if is_variable(t))
-    found = [*out]
-    for _ in range(min(entry.orders, 2)):
+    found = named("output", out)
+    for kind in ("gradient", "second derivative")[: entry.orders]:
         out = torch.autograd.grad(scalar(out), sample.tensors, create_graph=True, materialize_grads=True)
-        found += out
+        found |= named(kind, out)
     return found
 
 
-def expected_results(entry: OpEntry, sample: Sample) -> list[Tensor]:
+def expected_results(entry: OpEntry, sample: Sample) -> dict[str, Tensor]:
     return results(entry, sample.bind(entry.reference), sample)
 
 

@@ -111,13 +111,13 @@ def against_further_oracles(entry: OpEntry, dtype: torch.dtype, mixed: bool, dev
             assert_close(actual.double(), expected, name, rtol=2**-7 if actual.itemsize == 2 else 1e-5, atol=1e-5)
 
 
-@checks("empty", over=(devices,))
+@checks("empty", over=(devices,), float64=False)
 def empty(entry: OpEntry, device: str) -> None:
     names = [n for n in entry.names("shape") if any(t.numel() == 0 for t in entry.sample(n).tensors)]
     if not names:
         raise NotCheckedError("there is no empty sample")
     for name in names:
-        sample = entry.sample(name, torch.float32, device)
+        sample = entry.sample(name, entry.usual_dtype, device)
         if entry.orders:
             sample = sample.requires_grad()
         assert_matches_reference(entry, sample, computed(sample.call(entry.op)))
@@ -161,10 +161,10 @@ def same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -> Non
         torch.set_num_threads(threads)
 
 
-@checks("aliasing", over=(samples("basic", "shape"), devices))
+@checks("aliasing", over=(samples("basic", "shape"), devices), float64=False)
 def output_is_new_memory(entry: OpEntry, name: str, device: str) -> None:
     """An output that is an input, or shares its memory, corrupts the graph silently."""
-    sample = entry.sample(name, torch.float32, device)
+    sample = entry.sample(name, entry.usual_dtype, device)
     for i, out in enumerate(outputs_of(sample.call(entry.op))):
         for t in (a for a in sample.args if isinstance(a, Tensor)):
             assert out is not t, f"output {i} is an input"
