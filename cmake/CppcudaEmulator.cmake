@@ -16,9 +16,13 @@
 #
 # and <test>.<last capability> fails if it launches a kernel, or an instance of a kernel template, in no test.
 #
+#   cppcuda_add_emulated_library(<target> <library>)
+#
+# makes a library that Python loads in place of <library>, with the emulator's device.
+#
 # In:  the results of CppcudaTorch.cmake, CppcudaCuda.cmake and CppcudaOperators.cmake
 # Out: CPPCUDA_EMULATOR_MISSING (why there is no emulator, "" if there is one; without it cppcuda_add_emulated_test does
-#      nothing)
+#      nothing, and cppcuda_add_emulated_library is an error)
 
 set(CPPCUDA_EMULATED_ARCHITECTURES "" CACHE STRING "Compute capabilities whose PTX the emulator runs, such as 75;90")
 set(CPPCUDA_EMULATOR_MISSING "")
@@ -53,25 +57,48 @@ function(_cppcuda_embed_ptx library out)
   target_compile_definitions(${library}_cuda_kernels PRIVATE CPPCUDA_EMULATED)
 endfunction()
 
-function(cppcuda_add_emulated_test test library)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "RACES" "SOURCES")
+# Sets CPPCUDA_EMULATOR_MISSING also if the library has no CUDA kernels.
+macro(_cppcuda_look_for_kernels library)
   if(NOT CPPCUDA_EMULATOR_MISSING AND NOT TARGET ${library}_cuda_kernels)
     set(CPPCUDA_EMULATOR_MISSING "${library} has no CUDA kernels")
   endif()
+endmacro()
+
+# Adds the operators of a library and the emulator to a target.
+function(_cppcuda_add_emulated target library)
+  get_target_property(cpu_objects ${library} CPPCUDA_CPU_OBJECTS)
+  target_sources(${target} PRIVATE ${cpu_objects})
+  foreach(objects ${library}_cuda_kernels ${library}_kernel_table ${library}_ops ${library}_kernel_calls cppcuda_emulator
+                  cppcuda_emulator_device)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE cppcuda_flags cppcuda_kit cppcuda::torch_cpu)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+endfunction()
+
+function(cppcuda_add_emulated_library target library)
+  _cppcuda_look_for_kernels(${library})
+  if(CPPCUDA_EMULATOR_MISSING)
+    message(FATAL_ERROR "${PROJECT_NAME}: there are no kernels to emulate: ${CPPCUDA_EMULATOR_MISSING}")
+  endif()
+  _cppcuda_embed_ptx(${library} emulated)
+  add_library(${target} MODULE $<TARGET_OBJECTS:${library}_namespace>)
+  _cppcuda_add_emulated(${target} ${library})
+  target_link_options(${target} PRIVATE "LINKER:--no-undefined" "LINKER:-z,nodelete")
+endfunction()
+
+function(cppcuda_add_emulated_test test library)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "RACES" "SOURCES")
+  _cppcuda_look_for_kernels(${library})
   if(CPPCUDA_EMULATOR_MISSING)
     message(STATUS "${PROJECT_NAME}: ${test} SKIPPED: ${CPPCUDA_EMULATOR_MISSING}")
     return()
   endif()
   _cppcuda_embed_ptx(${library} emulated)
-  get_target_property(cpu_objects ${library} CPPCUDA_CPU_OBJECTS)
-  add_executable(${test} ${arg_SOURCES} ${cpu_objects} $<TARGET_OBJECTS:${library}_cuda_kernels>
-                         $<TARGET_OBJECTS:${library}_kernel_table> $<TARGET_OBJECTS:${library}_ops>
-                         $<TARGET_OBJECTS:${library}_kernel_calls> $<TARGET_OBJECTS:cppcuda_emulator>
-                         $<TARGET_OBJECTS:cppcuda_emulator_device>)
+  add_executable(${test} ${arg_SOURCES})
+  _cppcuda_add_emulated(${test} ${library})
   get_target_property(folders ${library}_ops INCLUDE_DIRECTORIES)
   target_include_directories(${test} PRIVATE ${folders} "${CPPCUDA_KIT_ROOT}/emulator")
-  target_link_libraries(${test} PRIVATE cppcuda_flags cppcuda_kit cppcuda::torch_cpu)
-  set_target_properties(${test} PROPERTIES LINKER_LANGUAGE CXX)
   list(GET emulated -1 last)
   # torch's threads would wait actively for the emulator.
   set(environment OMP_NUM_THREADS=1)

@@ -39,42 +39,49 @@ void check_races(bool on) { options().races = on; }
 
 // ---- memory
 
-namespace {
-
 struct Range {
   uint64_t begin, end;
   std::string what;
 };
-// By their begin. Modules register variables before this file's own would be initialised.
-std::map<uint64_t, Range>& ranges() {
-  static auto* const all = new std::map<uint64_t, Range>;
+
+struct Memory {
+  static constexpr unsigned recent = 4;
+  std::map<uint64_t, Range> ranges;  // by their begin
+  Range none{1, 0, ""};
+  const Range* known[recent] = {&none, &none, &none, &none};  // the last ones that were found
+  unsigned next_known = 0;
+
+  void forget_known() { std::fill(known, known + recent, &none); }
+};
+
+// Of all libraries of the process that have the emulator: a static variable of an inline function is unique, unless it
+// is hidden. Modules register variables before those of this file would be initialised.
+[[gnu::visibility("default")]] inline Memory& memory() {
+  static auto* const all = new Memory;
   return *all;
 }
-const Range none{1, 0, ""};
-const Range* known[4] = {&none, &none, &none, &none};  // the last ones that were found
-unsigned next_known = 0;
 
-void forget_known() { std::fill(known, known + 4, &none); }
+namespace {
 
 std::string of_bytes(uint64_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
 
 // The range with an address, or the last one before it; null if there is none.
 const Range* range_at(uint64_t address) {
-  const auto after = ranges().upper_bound(address);
-  return after == ranges().begin() ? nullptr : &std::prev(after)->second;
+  const auto after = memory().ranges.upper_bound(address);
+  return after == memory().ranges.begin() ? nullptr : &std::prev(after)->second;
 }
 
 }  // namespace
 
 void add_range(const void* base, size_t bytes, std::string what) {
   const auto begin = reinterpret_cast<uint64_t>(base);
-  forget_known();
-  ranges()[begin] = {begin, begin + bytes, std::move(what)};
+  memory().forget_known();
+  memory().ranges[begin] = {begin, begin + bytes, std::move(what)};
 }
 
 void remove_range(const void* base) {
-  ranges().erase(reinterpret_cast<uint64_t>(base));
-  forget_known();
+  memory().ranges.erase(reinterpret_cast<uint64_t>(base));
+  memory().forget_known();
 }
 
 std::string name_of_memory(Space space, uint64_t address) {
@@ -123,16 +130,17 @@ Place resolve(Warp& w, Space space, uint64_t address, unsigned bytes, int lane) 
     default:
       break;
   }
-  auto* const memory = reinterpret_cast<unsigned char*>(address);
-  for (const Range* r : known) {
-    if (address >= r->begin && address + bytes <= r->end) return {Space::global, memory, nullptr};
+  auto* const at = reinterpret_cast<unsigned char*>(address);
+  Memory& m = memory();
+  for (const Range* r : m.known) {
+    if (address >= r->begin && address + bytes <= r->end) return {Space::global, at, nullptr};
   }
   const Range* r = range_at(address);
   if (!r || address + bytes > r->end) {
     throw Error("out of bounds: " + of_bytes(bytes) + " at " + name_of_memory(Space::global, address));
   }
-  known[next_known++ % 4] = r;
-  return {Space::global, memory, nullptr};
+  m.known[m.next_known++ % Memory::recent] = r;
+  return {Space::global, at, nullptr};
 }
 
 // ---- names

@@ -5,6 +5,7 @@ import io
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -22,7 +23,33 @@ def output_of_load(*arguments: object) -> str:
     return printed.getvalue()
 
 
+def check_emulated_device() -> None:
+    """Compiling CUDA kernels, and running them in the emulator, needs no GPU."""
+    new("project", "with_cuda", elementwise="swish")
+    try:
+        swish = load("with_cuda", "project/src", emulate=True).swish
+    except KitError as error:
+        if not re.search("no nvcc .*was found", " ".join(str(error).split())):
+            raise
+        print("kit_load: CUDA SKIPPED, there is no nvcc")
+        return
+    assert torch.cuda.is_available()
+    x = torch.randn(3, 5, dtype=torch.float64).cuda().requires_grad_()
+    torch.testing.assert_close(swish(x, 1.5), x * torch.sigmoid(1.5 * x))
+    assert torch.autograd.gradgradcheck(lambda t: swish(t, 1.5), x)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda t: swish(t, 1.5).sum()))(x), grad_of(swish, x))
+    # torch's operators, one of which resizes its output, and one that returns views
+    total = torch.empty(0, dtype=x.dtype, device="cuda")
+    torch.add(*x.detach().split([1, 2])[1], out=total)
+    torch.testing.assert_close(total.cpu(), x.detach().cpu()[1:].sum(0))
+
+
+def grad_of(swish: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(swish(x, 1.5).sum(), x)[0]
+
+
 def main() -> None:
+    check_emulated_device()  # before the first backward
     Path("swish.h").write_text(HEADER.replace("second", "notebook"))
     included = "#include <torch/library.h>\n"
     assert included in OPERATOR
@@ -43,18 +70,6 @@ def main() -> None:
     assert "building" not in other.stderr and "notebook.swish" in other.stdout, other.stderr
 
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("notebook::swish", "CUDA")
-    # Compiling the CUDA kernels, and loading them, needs no GPU.
-    new("project", "with_cuda", elementwise="swish")
-    try:
-        with_cuda = load("with_cuda", "project/src", cuda="ON")
-    except KitError as error:
-        if not re.search("no nvcc .*was found", " ".join(str(error).split())):
-            raise
-        print("kit_load: CUDA SKIPPED, there is no nvcc")
-        with_cuda = load("with_cuda", "project/src", cuda="OFF")
-    else:
-        assert torch._C._dispatch_has_kernel_for_dispatch_key("with_cuda::swish", "CUDA")
-    torch.testing.assert_close(with_cuda.swish(x, 1.5), ops.swish(x, 1.5))
 
     Path("broken.cpp").write_text('#include "cppcuda/kit/define.h"\nint f() { return missing_name; }\n')
     for _ in range(2):  # the second error is the kept one

@@ -16,6 +16,16 @@ project({name} LANGUAGES CXX)
 find_package(cppcuda CONFIG REQUIRED COMPONENTS kit)
 cppcuda_add_operators({name} SOURCES "{sources}")
 """
+_EMULATED = "cppcuda_add_emulated_library({name}_emulated {name})\n"
+# What functions of torch.cuda return while kernels are emulated.
+_EMULATED_DEVICE = {
+    "is_available": True,
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_capability": (9, 0),
+    "synchronize": None,
+    "_lazy_init": None,
+}
 
 
 def _files(sources: str | Path | Sequence[str | Path]) -> dict[str, Path]:
@@ -65,6 +75,7 @@ def load(
     cuda: Literal["AUTO", "ON", "OFF"] = "AUTO",
     build_folder: str | Path | None = None,
     verbose: bool = False,
+    emulate: bool = False,
 ) -> Any:
     """Builds operators from sources and loads them.
 
@@ -80,13 +91,18 @@ def load(
         build_folder: the folder of the build, in which only what has changed is compiled again (default: a folder in
             ``~/.cache/cppcuda/kit`` for each set of sources).
         verbose: print what the compilers print.
+        emulate: run the CUDA kernels on the CPU, for tests on a machine that has nvcc but no GPU. The device ``"cuda"``
+            of the process is then the emulator's, and torch's own operators on its tensors run on the CPU. It finds
+            accesses outside of tensors and misaligned ones; ``docs/kernels.md`` has the others, and the environment
+            variables that select them. The first such call must come before the first backward of the process.
 
     Returns:
         ``torch.ops.<name>``.
 
     Raises:
         KitError: A file is missing, a tool is missing, or the build failed. The message has the compiler's first error
-            and the path of the whole output.
+            and the path of the whole output. Or ``emulate`` is set, and torch uses a GPU, or counted its
+            GPUs before.
     """
     import torch
 
@@ -97,26 +113,52 @@ def load(
     made = _elementwise(name, files)
     if not made and not any(place.endswith(".cpp") for place in files):
         raise KitError("no .cpp file and no header with an elementwise operator is among the sources")
-    options, environment = _compile.cuda_options(name, cuda)
+    is_emulated = torch.cuda.is_available.__module__ == __name__  # by an earlier call
+    if emulate:
+        if torch.cuda.is_available() and not is_emulated:
+            raise KitError(
+                "torch uses the GPU of this machine, so nothing is emulated; hide it: CUDA_VISIBLE_DEVICES=''"
+            )
+        options, environment = [f"-D{name.upper()}_WITH_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90-virtual"], None
+    else:
+        options, environment = _compile.cuda_options(name, "OFF" if cuda == "AUTO" and is_emulated else cuda)
     options.append(f"-DCMAKE_PREFIX_PATH={cppcuda.cmake_prefix_path()}")
     options.append(f"-DCPPCUDA_ISAS={_compile.instruction_set()}")
     torch_and_kit = (torch.__version__, str(cppcuda.library_path()), cppcuda.library_path().stat().st_mtime_ns)
     contents = [(place, file.read_bytes()) for place, file in files.items()]
-    key = _compile.digest(torch_and_kit, options, environment, contents)
+    key = _compile.digest(torch_and_kit, options, environment, contents, emulate)
     folder = Path(build_folder).absolute() if build_folder else _compile.cache_folder() / "kit" / f"{name}-{key}"
 
     def write_project() -> None:
         _write(files, made, folder / "sources")
-        (folder / "CMakeLists.txt").write_text(_PROJECT.format(name=name, sources=folder / "sources"))
+        project = _PROJECT + _EMULATED if emulate else _PROJECT
+        (folder / "CMakeLists.txt").write_text(project.format(name=name, sources=folder / "sources"))
 
+    target = f"{name}_emulated" if emulate else name
     try:
         library = _compile.build(
-            name, folder, folder, key, options, what=f"cppcuda.kit: {name}", prepare=write_project, verbose=verbose
+            target, folder, folder, key, options, what=f"cppcuda.kit: {name}", prepare=write_project, verbose=verbose
         )
     except _compile.BuildError as error:
         raise KitError(str(error)) from None
     torch.ops.load_library(library)
+    if emulate:
+        _use_emulated_device()
     return getattr(torch.ops, name)
+
+
+def _use_emulated_device() -> None:
+    """Makes ``torch.cuda`` describe the emulator's device."""
+    import torch
+
+    for name, value in _EMULATED_DEVICE.items():
+        setattr(torch.cuda, name, lambda *_, value=value: value)
+    try:
+        torch.ones(1, device="cuda", requires_grad=True).sum().backward()
+    except RuntimeError:
+        raise KitError(
+            "torch counted the devices at the first backward of this process; load with emulate=True before"
+        ) from None
 
 
 def _write(files: dict[str, Path], made: dict[str, str], folder: Path) -> None:

@@ -1,3 +1,5 @@
+#include <ATen/detail/CUDAHooksInterface.h>
+
 #include <cmath>
 
 #include "cuda_testing.h"
@@ -88,7 +90,7 @@ TEST_P(CudaUpsample, AnyLayout) {
 
 // An image needs this many times as many rows for a launch of many blocks on a GPU as for one in the emulator, which
 // counts as a GPU that holds few blocks at once.
-const int64_t rows_for_many_blocks = at::hasCUDA() ? 8 : 1;
+const int64_t rows_for_many_blocks = at::detail::getCUDAHooks().hasCUDART() ? 8 : 1;
 
 // Enough pixels that each thread computes several planes and rows. The last groups of planes and of rows are smaller,
 // one group has planes of two images, and there are gaps between rows and between planes.
