@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 
 namespace cppcuda::emulator {
 
@@ -33,24 +34,43 @@ void* allocate(size_t bytes);
 void release(void* memory);
 size_t allocation_count();  // the number of allocations so far, without empty ones
 
-// The traffic in an SM's L1, which includes shared memory, from the addresses that the threads of a warp access
-// together.
-struct Traffic {
+// What kernels did. The traffic in an SM's L1, which includes shared memory, follows from the addresses that the
+// threads of a warp access together.
+struct Counts {
+  uint64_t launches = 0, threads = 0;
+  uint64_t instructions = 0, issued = 0;         // of threads, of warps
+  uint64_t load_bytes = 0, store_bytes = 0;      // of global memory, that threads asked for
   uint64_t load_sectors = 0, store_sectors = 0;  // 32-byte sectors of global memory, summed over the accesses of warps
   uint64_t lines = 0;                            // the same for 128-byte lines, in which the L1 serves an access
   uint64_t wavefronts = 0;                       // of shared memory: one per word that the busiest bank must deliver
 
-  Traffic& operator+=(const Traffic& other) {
-    load_sectors += other.load_sectors;
-    store_sectors += other.store_sectors;
-    lines += other.lines;
-    wavefronts += other.wavefronts;
-    return *this;
-  }
+  Counts& operator+=(const Counts& other);
+  Counts& operator-=(const Counts& other);
 };
 
-// The traffic of all kernels that f launches.
-Traffic traffic_of(const std::function<void()>& f);
+// The members of Counts, with their names in a report.
+inline constexpr std::pair<uint64_t Counts::*, const char*> counted[] = {{&Counts::launches, "launches"},
+                                                                         {&Counts::threads, "threads"},
+                                                                         {&Counts::instructions, "instructions"},
+                                                                         {&Counts::issued, "issued"},
+                                                                         {&Counts::load_bytes, "bytes loaded"},
+                                                                         {&Counts::store_bytes, "stored"},
+                                                                         {&Counts::load_sectors, "sectors loaded"},
+                                                                         {&Counts::store_sectors, "stored"},
+                                                                         {&Counts::lines, "lines"},
+                                                                         {&Counts::wavefronts, "wavefronts"}};
+
+inline Counts& Counts::operator+=(const Counts& other) {
+  for (const auto& [member, name] : counted) this->*member += other.*member;
+  return *this;
+}
+inline Counts& Counts::operator-=(const Counts& other) {
+  for (const auto& [member, name] : counted) this->*member -= other.*member;
+  return *this;
+}
+
+// What the kernels did that f launches.
+Counts counts_of(const std::function<void()>& f);
 
 // Whether data races are found in the launches that follow: two accesses to the same memory by different threads, one
 // of them a write, that neither a barrier of the block nor a __syncwarp orders. A shuffle or a vote orders nothing, as

@@ -645,10 +645,10 @@ void access(Warp& w, const Instruction& i, uint32_t mask, F f) {
   if (global) {
     const bool loads = i.access == Access::read;
     (loads ? c.load_bytes : c.store_bytes) += uint64_t{bytes} * static_cast<unsigned>(__builtin_popcount(global));
-    (loads ? c.traffic.load_sectors : c.traffic.store_sectors) += pieces(global, address, bytes, 32);
-    c.traffic.lines += pieces(global, address, bytes, 128);
+    (loads ? c.load_sectors : c.store_sectors) += pieces(global, address, bytes, 32);
+    c.lines += pieces(global, address, bytes, 128);
   }
-  if (shared) c.traffic.wavefronts += wavefronts(shared, address, bytes);
+  if (shared) c.wavefronts += wavefronts(shared, address, bytes);
 }
 
 // ---- what kit/cuda/shared_memory.cuh says. Sources: an address and a number of bytes.

@@ -19,24 +19,6 @@ struct Launch {
   bool cooperative;
 };
 
-// What the launches of a kernel did. Bytes are those that threads asked for.
-struct Counts {
-  uint64_t launches = 0, threads = 0, instructions = 0, issued = 0;
-  uint64_t load_bytes = 0, store_bytes = 0;
-  Traffic traffic;
-
-  Counts& operator+=(const Counts& other) {
-    launches += other.launches;
-    threads += other.threads;
-    instructions += other.instructions;
-    issued += other.issued;
-    load_bytes += other.load_bytes;
-    store_bytes += other.store_bytes;
-    traffic += other.traffic;
-    return *this;
-  }
-};
-
 class Kernel;
 
 // Parses the declarations of a module. Bodies are parsed at the first launch.

@@ -123,12 +123,11 @@ void at_end() {
   }
   if (const char* file = std::getenv("CPPCUDA_EMULATOR_REPORT")) {
     std::ofstream to(file);
-    to << "launches\tthreads\tinstructions\tissued\tbytes loaded\tstored\tsectors loaded\tstored\tlines\twavefronts\t"
-          "kernel\n";
-    for (const auto& [name, c] : kernels) {
-      to << c.launches << '\t' << c.threads << '\t' << c.instructions << '\t' << c.issued << '\t' << c.load_bytes
-         << '\t' << c.store_bytes << '\t' << c.traffic.load_sectors << '\t' << c.traffic.store_sectors << '\t'
-         << c.traffic.lines << '\t' << c.traffic.wavefronts << '\t' << name << '\n';
+    for (const auto& [member, name] : counted) to << name << '\t';
+    to << "kernel\n";
+    for (const auto& [kernel, c] : kernels) {
+      for (const auto& [member, name] : counted) to << c.*member << '\t';
+      to << kernel << '\n';
     }
     for (const auto& [line, has_run] : lines) {
       if (!has_run) to << "did not run: " << line << '\n';
@@ -349,21 +348,18 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return state().error; }
 
 namespace cppcuda::emulator {
 
-Traffic traffic_of(const std::function<void()>& f) {
+Counts counts_of(const std::function<void()>& f) {
   const auto sum = [] {
-    Traffic all;
+    Counts all;
     for (const auto& module : state().modules) {
-      for (const auto& [name, kernel] : module->kernels()) {
-        all += counts(*kernel).traffic;
-      }
+      for (const auto& [name, kernel] : module->kernels()) all += counts(*kernel);
     }
     return all;
   };
-  const Traffic before = sum();
+  const Counts before = sum();
   f();
-  const Traffic after = sum();
-  return {after.load_sectors - before.load_sectors, after.store_sectors - before.store_sectors,
-          after.lines - before.lines, after.wavefronts - before.wavefronts};
+  Counts after = sum();
+  return after -= before;
 }
 
 }  // namespace cppcuda::emulator

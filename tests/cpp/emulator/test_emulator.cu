@@ -604,9 +604,9 @@ __global__ void through_shared(const T* from, T* to, int step) {
 __global__ void add(float* to, int step) { atomicAdd(to + threadIdx.x * step, 1.0F); }
 
 template <class T>
-emulator::Traffic traffic_of(int step) {
+emulator::Counts counts_of(int step) {
   Array<T> from(31 * step + 1), to(32);
-  return emulator::traffic_of([&] {
+  return emulator::counts_of([&] {
     EXPECT_EQ(launch(through_shared<T>, {1, 32, sizeof(T) * (31 * step + 1)}, from.get(), to.get(), step), "");
   });
 }
@@ -618,28 +618,28 @@ TEST(Traffic, OfSteps) {
   };
   for (const auto& [step, lines, wavefronts] :
        {Case{1, 2, 2}, {2, 3, 4}, {3, 4, 2}, {4, 5, 8}, {8, 9, 16}, {32, 33, 64}, {33, 33, 2}}) {
-    EXPECT_EQ(traffic_of<float>(step).lines, lines) << step;
-    EXPECT_EQ(traffic_of<float>(step).wavefronts, wavefronts) << step;
+    EXPECT_EQ(counts_of<float>(step).lines, lines) << step;
+    EXPECT_EQ(counts_of<float>(step).wavefronts, wavefronts) << step;
   }
-  EXPECT_EQ(traffic_of<double>(1).wavefronts, 4);
-  EXPECT_EQ(traffic_of<double>(2).wavefronts, 8);
-  EXPECT_EQ(traffic_of<uint4>(1).lines, 8);
-  EXPECT_EQ(traffic_of<uint4>(1).wavefronts, 8);
-  EXPECT_EQ(traffic_of<uint4>(2).lines, 12);
-  EXPECT_EQ(traffic_of<uint4>(2).wavefronts, 16);
-  EXPECT_EQ(traffic_of<uint4>(3).wavefronts, 8);
-  EXPECT_EQ(traffic_of<uint16_t>(1).wavefronts, 2);
+  EXPECT_EQ(counts_of<double>(1).wavefronts, 4);
+  EXPECT_EQ(counts_of<double>(2).wavefronts, 8);
+  EXPECT_EQ(counts_of<uint4>(1).lines, 8);
+  EXPECT_EQ(counts_of<uint4>(1).wavefronts, 8);
+  EXPECT_EQ(counts_of<uint4>(2).lines, 12);
+  EXPECT_EQ(counts_of<uint4>(2).wavefronts, 16);
+  EXPECT_EQ(counts_of<uint4>(3).wavefronts, 8);
+  EXPECT_EQ(counts_of<uint16_t>(1).wavefronts, 2);
 }
 
 TEST(Traffic, OfSectors) {
   for (const auto& [step, sectors] : {std::pair{1, 4}, {4, 16}, {8, 32}, {33, 32}}) {
-    EXPECT_EQ(traffic_of<float>(step).load_sectors, sectors) << step;
-    EXPECT_EQ(traffic_of<float>(step).store_sectors, 4) << step;
+    EXPECT_EQ(counts_of<float>(step).load_sectors, sectors) << step;
+    EXPECT_EQ(counts_of<float>(step).store_sectors, 4) << step;
   }
-  EXPECT_EQ(traffic_of<uint16_t>(1).load_sectors, 2);
+  EXPECT_EQ(counts_of<uint16_t>(1).load_sectors, 2);
   Array<float> to(1024);
   for (const auto& [step, lines, sectors] : {std::tuple{0, 1, 1}, {1, 1, 4}, {8, 8, 32}, {32, 32, 32}}) {
-    const auto traffic = emulator::traffic_of([&, step = step] { launch(add, {1, 32}, to.get(), step); });
+    const auto traffic = emulator::counts_of([&, step = step] { launch(add, {1, 32}, to.get(), step); });
     EXPECT_EQ(traffic.lines, lines) << step;
     EXPECT_EQ(traffic.store_sectors, sectors) << step;
   }
