@@ -73,7 +73,7 @@ CONSEQUENCES = {
         ["double backward", "saved tensors", "torch.func"], ["threads", "TorchScript", "meta"],
     ),
     "no_fake_kernel": (
-        "meta", "the operator has no fake kernel: register one with torch.library.register_fake",
+        "meta", "wrong::no_fake_kernel has no fake kernel: register one with torch.library.register_fake",
         ["compile", "export"], ["strides"],
     ),
     "no_forward_mode": (

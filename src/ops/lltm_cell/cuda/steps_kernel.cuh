@@ -98,7 +98,6 @@ __global__ void __launch_bounds__(steps_threads(K)) steps_backward_kernel(StepsB
 
   for (int64_t first = int64_t{blockIdx.x} * block_rows; first < p.rows; first += int64_t{gridDim.x} * block_rows) {
     const int rows = static_cast<int>(min(int64_t{block_rows}, p.rows - first));
-    __syncthreads();
     for (int r = gate; active && r < rows; r += 3) {
       const int64_t at = (first + r) * size + s;
       A* const parts = of_state + r * gates + s;
