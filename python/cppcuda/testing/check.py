@@ -345,7 +345,7 @@ def nth_gradients(f: Callable[..., Any], sample: Sample, order: int) -> dict[str
             what = "an output has no grad_fn: no kernel computes gradients" if n == 0 else "a gradient has no grad_fn"
             raise AssertionError(what)
         options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-        values = torch.autograd.grad(scalar(values), sample.tensors, create_graph=True, **options)
+        values = torch.autograd.grad(scalar(values), sample.tensors, create_graph=n + 1 < order, **options)
     kind = ("gradient", "second derivative", "third derivative")[order - 1]
     return {f"the {kind} of input {i} is wrong": t for i, t in enumerate(values)}
 
@@ -378,20 +378,23 @@ def compare_fake_outputs(entry: OpEntry, sample: Sample) -> None:
         assert predicted == real, f"the fake kernel returns output {i} with shape {predicted}, its shape is {real}"
 
 
-# What torch says, and the same in plain words. What follows it in the message is left out.
+# What torch says about an operator, which is not always the one that is checked, and the same in plain words.
+NO_FAKE_KERNEL = "{} has no fake kernel: register one with torch.library.register_fake"
 PLAIN_WORDS = (
-    (r"no fake impl registered|UnsupportedOperatorException|Could not run .* from the 'Meta' backend",
-     "the operator has no fake kernel: register one with torch.library.register_fake"),
-    (r"must implement the jvp|does not support it because it has not been implemented",
-     "the operator has no forward mode: its autograd.Function must implement jvp"),
-    (r"no autograd formula was registered",
-     "the operator has no gradient: register one with torch.library.register_autograd"),
-    (r"Batching rule not implemented",
-     "the operator has no batching rule: register one with torch.library.register_vmap"),
+    (r"no fake impl registered for <CustomOpDef\((\S+?)\)>", NO_FAKE_KERNEL),
+    (r"UnsupportedOperatorException: (\S+)", NO_FAKE_KERNEL),
+    (r"Could not run '(\S+)' with arguments from the 'Meta' backend", NO_FAKE_KERNEL),
+    (r"Trying to use forward AD with (\S+) that does not support it", "{} has no forward mode (jvp)"),
+    (r"must implement the jvp", "no forward mode: the autograd.Function must implement jvp"),
+    (r"backward through (\S+) but no autograd formula was registered",
+     "{} has no gradient: register one with torch.library.register_autograd"),
+    (r"Batching rule not implemented for (\S+?)[.;,]? ",
+     "{} has no batching rule: register one with torch.library.register_vmap"),
 )  # fmt: skip
 BOILERPLATE = (
     r"OpCheckError: opcheck\(op, \.\.\.\): \w+ failed with ", r"\(scroll up for stack trace\)", r",?\s*numerical:.*",
     r"This could mean that.*", r"For more details.*", r"Set TORCHDYNAMO_VERBOSE.*", r"Exception raised from.*",
+    r"Traceback \(most recent call last\).*",
 )  # fmt: skip
 
 
@@ -404,8 +407,8 @@ def _describe(error: Exception) -> str:
         return f"{kind}{frames[-1].line}" if frames else type(error).__name__
     message = kind + message
     for pattern, words in PLAIN_WORDS:
-        if re.search(pattern, message):
-            return words
+        if found := re.search(pattern, message):
+            return words.format(*found.groups())
     for pattern in BOILERPLATE:
         message = re.sub(pattern, "", message)
     return message if len(message) <= 300 else f"{message[:300].rsplit(' ', 1)[0]} ..."

@@ -80,7 +80,7 @@ def dtypes_of_outputs_and_gradients(entry: OpEntry, device: str, cast: torch.dty
     for sample in inputs_in_any_dtypes(entry, device):
         dtypes = tuple(t.dtype for t in sample.tensors)
         if not takes(entry, sample, cast, device):
-            assert len(set(dtypes)) > 1, f"{sample.name}: the operator raises an error"
+            assert len(set(dtypes)) > 1, f"{sample.name}, autocast to {names_of([cast])}: the operator raises an error"
             continue
         tried += 1
         if entry.orders:
@@ -108,7 +108,8 @@ def ops_accept_what_autocast_produces(entry: OpEntry, cast: torch.dtype) -> None
     """The ops accept what autocast itself produces: each tensor is in float32 or in the autocast dtype."""
     for sample in inputs_in_any_dtypes(entry, "cpu"):
         if all(t.dtype in (torch.float32, cast) for t in sample.tensors):
-            assert takes(entry, sample, cast, "cpu"), f"{sample.name}: the operator raises an error"
+            what = f"{sample.name}, autocast to {names_of([cast])}"
+            assert takes(entry, sample, cast, "cpu"), f"{what}: the operator raises an error"
 
 
 @checks("autocast", over=(over_autocast,), needs=(DIFFERENTIABLE,), compiles=True)

@@ -24,8 +24,8 @@ def assert_same_descriptions(
 ) -> None:
     for i, tensors in enumerate(zip(predicted, real, strict=True)):
         p, r = (description(t, entry.made_with_kit) for t in tensors)
-        wrong = [f"{what} {p[what]}, and has {what} {r[what]}" for what in p if p[what] != r[what]]
-        assert not wrong, f"{name}: output {i} is predicted with {'; '.join(wrong)}"
+        for what in p:
+            assert p[what] == r[what], f"{name}: output {i} is predicted with {what} {p[what]}, and has {r[what]}"
 
 
 @checks("meta", over=(dtypes,))

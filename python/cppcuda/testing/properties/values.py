@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cppcuda.testing.compare import assert_close, assert_matches_reference, same_bits, scalar, size_of
+from cppcuda.testing.compare import assert_close, assert_matches_reference, named, same_bits, scalar, size_of
 from cppcuda.testing.registry import (
     HAS_FUNCTION,
     HAS_MODULE,
@@ -132,31 +132,29 @@ def empty(entry: OpEntry, device: str) -> None:
 def same_bits_every_time(entry: OpEntry, dtype: torch.dtype, device: str) -> None:
     """In every run, and for any number of threads, except that ATen's matrix products depend on the latter."""
 
-    def results(name: str) -> list[Tensor]:
+    def results(name: str) -> dict[str, Tensor]:
         sample = entry.sample(name, dtype, device)
-        if not entry.orders:
-            return list(computed(sample.call(entry.op)))
-        sample = sample.requires_grad()
+        if entry.orders:
+            sample = sample.requires_grad()
         outputs = computed(sample.call(entry.op))
         variable = [t for t in variable_outputs(outputs) if t.requires_grad]
-        if not variable:
-            return list(outputs)
         options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-        return [*outputs, *torch.autograd.grad(scalar(variable), sample.tensors, **options)]
+        gradients = torch.autograd.grad(scalar(variable), sample.tensors, **options) if variable else ()
+        return {**named("output", outputs), **named("gradient", gradients)}
 
     threads = torch.get_num_threads()
     try:
         for name in entry.names("basic", "shape"):
-            first: list[Tensor] = []
+            first: dict[str, Tensor] = {}
             for count in (1, 1, 2, 2, 3, 3):
                 if entry.products and count != torch.get_num_threads():
-                    first = []
+                    first = {}
                 torch.set_num_threads(count)
                 with entry.same_bits(device):
                     again = results(name)
                 first = first or again
-                for a, b in zip(first, again, strict=True):
-                    assert same_bits(a, b), f"{name}: other bits with {count} threads"
+                for what, t in first.items():
+                    assert same_bits(t, again[what]), f"{name}: {what} has other bits with {count} threads"
     finally:
         torch.set_num_threads(threads)
 
