@@ -74,8 +74,8 @@ struct Instruction {
   uint32_t mxcsr = 0;  // if not 0, for the time of the instruction
   // of memory accesses
   Space space = Space::generic;
-  uint8_t count = 1, size = 0;  // a vector of `count` values of `size` bytes
-  bool is_signed = false;
+  uint8_t count = 1, size = 0;                  // a vector of `count` values of `size` bytes
+  bool is_signed = false, is_constant = false;  // constants have a cache of their own
   Access access = Access::read;
   Ref base;  // index -1: none
   int64_t offset = 0;

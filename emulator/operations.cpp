@@ -642,7 +642,7 @@ void access(Warp& w, const Instruction& i, uint32_t mask, F f) {
   });
   w.lane = -1;
   Counts& c = *w.block->counts;
-  if (global) {
+  if (global && !i.is_constant) {
     const bool loads = i.access == Access::read;
     (loads ? c.load_bytes : c.store_bytes) += uint64_t{bytes} * static_cast<unsigned>(__builtin_popcount(global));
     (loads ? c.load_sectors : c.store_sectors) += pieces(global, address, bytes, 32);

@@ -332,11 +332,11 @@ struct Parser {
     std::vector<Type> types;
     for (size_t n = 1; n < parts.size(); ++n) {
       if (Type t; parse_type(parts[n], t)) types.push_back(t);
-      if (parts[n] == "global") i.space = Space::global;
+      i.is_constant |= parts[n] == "const";
+      if (parts[n] == "global" || i.is_constant) i.space = Space::global;
       if (parts[n].starts_with("shared")) i.space = Space::shared;
       if (parts[n] == "local") i.space = Space::local;
       if (parts[n].starts_with("param")) i.space = Space::param;
-      if (parts[n] == "const") i.space = Space::global;
       if (parts[n] == "v2") i.count = 2;
       if (parts[n] == "v4") i.count = 4;
       if (parts[n] == "v8") i.count = 8;

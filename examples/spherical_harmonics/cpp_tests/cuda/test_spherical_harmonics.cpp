@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "emulator.h"
 #include "ops/spherical_harmonics/math.h"
 #include "ops/spherical_harmonics/op.h"
 #include "ops/spherical_harmonics/params.h"
@@ -65,6 +66,19 @@ TEST(EmulatedSphericalHarmonics, LargeDegree) {
     const Tensor cuda = t.to(at::kCUDA), cuda_grad = grad.to(at::kCUDA);
     expect_close(Forward::call(cuda, max_degree, true), Forward::call(t, max_degree, true));
     expect_close(Backward::call(cuda_grad, cuda, max_degree, true), Backward::call(grad, t, max_degree, true));
+  }
+}
+
+// Neighbouring threads read and write neighbouring values, so that a sector of 32 bytes belongs to one access.
+TEST(EmulatedSphericalHarmonics, TouchesEachSectorOnce) {
+  for (const int64_t degree : {1, 4, 10}) {
+    const Tensor xyz = at::randn({64, 3}).to(at::kCUDA), output = Forward::call(xyz, degree, true);
+    const auto sectors = [](const Tensor& t) { return static_cast<double>(t.numel() * t.element_size()) / 32; };
+    const auto forward = cppcuda::emulator::counts_of([&] { Forward::call(xyz, degree, true); });
+    const auto backward = cppcuda::emulator::counts_of([&] { Backward::call(output, xyz, degree, true); });
+    EXPECT_EQ(static_cast<double>(forward.store_sectors) / sectors(output), 1) << degree;
+    // A point is read in three accesses, and a long row begins and ends inside of a sector.
+    EXPECT_LE(static_cast<double>(backward.load_sectors), sectors(output) * 1.5 + sectors(xyz) * 3) << degree;
   }
 }
 

@@ -86,15 +86,15 @@ __global__ void __launch_bounds__(kit::threads_per_block) backward_kernel(Backwa
   T* const shared = staged ? kit::warp_memory<T>(warp_threads * step) : nullptr;
   for_each_tile(p.rows.count, [&](int64_t first, int rows) {
     if constexpr (staged) {
-      int of = -1;  // the row of `from`
-      const T* from = nullptr;
-      for_each_value(rows, n, [&](int r, int i) {
-        if (r != of) {
-          of = r;
-          from = p.grad.row(p.rows, first + r);
+      if (n < warp_threads) {
+        for_each_value(rows, n,
+                       [&](int r, int i) { shared[r * step + i] = p.grad.row(p.rows, first + r)[i * p.grad.step]; });
+      } else {  // the address of a row takes more instructions than a value
+        for (int r = 0; r < rows; ++r) {
+          const T* row = p.grad.row(p.rows, first + r);
+          for (int i = lane; i < n; i += warp_threads) shared[r * step + i] = row[i * p.grad.step];
         }
-        shared[r * step + i] = from[i * p.grad.step];
-      });
+      }
       __syncwarp();
     }
     if (lane < rows) {
