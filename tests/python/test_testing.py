@@ -149,6 +149,19 @@ def test_what_is_left_out_has_a_reason() -> None:
     }
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_operators_that_take_one_dtype(dtype: torch.dtype) -> None:
+    """Other dtypes are not needed for what can be checked without them."""
+    rows = [str(dtype)[6:], "strides", "empty", "aliasing", "threads", "backward", "meta"]
+    report = check("aten::sigmoid", sigmoid, [(X,)], only=[*rows, "double backward"], dtypes=[dtype])
+    wide = dtype == torch.float64
+    assert report.passed == [row for row in ROWS if row in rows or (wide and row == "double backward")], report
+    assert report.not_checked == ({} if wide else {"double backward": "it needs float64"})
+    assert "of the reference in float64" in str(report)
+    report = check("aten::bitwise_not", torch.sign, [(X,)], only=["float64", "vmap"])
+    assert report.failed == ["float64"] and "nothing could be compared in any dtype" in str(report), report
+
+
 def test_arguments_without_a_gradient() -> None:
     """The weight of a lerp, say, is treated like indices: it is neither differentiated nor batched."""
     rows = ["float16", "strides", "backward", "double backward", "forward AD", "kept alive", "vmap", "torch.func"]

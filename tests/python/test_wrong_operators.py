@@ -87,7 +87,7 @@ CONSEQUENCES = {
     "output_is_input": ("aliasing", "output 0 is an input", ["saved tensors", "compile"], ["strides"]),
     "only_float32": (
         "float64", "TypeError: expected float32 (dtypes= can say which dtypes the operator takes)",
-        ["strides", "TorchScript"], ["float32", "empty", "threads", "meta"],
+        ["TorchScript"], ["float32", "strides", "empty", "threads", "meta"],
     ),
 }  # fmt: skip
 

@@ -478,7 +478,11 @@ class OpEntry:
     @property
     def usual_dtype(self) -> torch.dtype:
         """float32, or another dtype if the operator does not take it."""
-        return torch.float32 if torch.float32 in self.plain_dtypes else self.plain_dtypes[0]
+        return torch.float32 if torch.float32 in self.plain_dtypes else self.widest_dtype
+
+    @property
+    def widest_dtype(self) -> torch.dtype:
+        return self.plain_dtypes[0]
 
     @property
     def orders(self) -> int:
