@@ -51,6 +51,13 @@ def test_bad_sources() -> None:
     assert not Path("cache").exists()
 
 
+def test_nothing_is_emulated_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    Path("clip.h").write_text(HEADER.format(name="Clip"))
+    with pytest.raises(KitError, match="torch uses the GPU of this machine, .* CUDA_VISIBLE_DEVICES=''"):
+        load("fast_ops", "clip.h", emulate=True)
+
+
 def test_headers_become_a_family() -> None:
     for name in ("Clip", "Ramp"):
         Path(f"{name}.h").write_text(HEADER.format(name=name))
