@@ -54,7 +54,7 @@ def test_bad_sources() -> None:
 def test_nothing_is_emulated_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     Path("clip.h").write_text(HEADER.format(name="Clip"))
-    with pytest.raises(KitError, match="torch uses the GPU of this machine, .* CUDA_VISIBLE_DEVICES=''"):
+    with pytest.raises(KitError, match="torch uses the GPU of this machine"):
         load("fast_ops", "clip.h", emulate=True)
 
 
