@@ -461,7 +461,8 @@ struct Parser {
         }
       }
     }
-    if (i.call.find("__assert") == std::string::npos) throw Error("a call: " + i.text);
+    if (i.call.find("__assert") == std::string::npos)
+      throw Error("the emulator runs no calls of functions, such as printf: " + i.text);
   }
 
   // With Options::contract, makes an fma of an addition and the multiplication before it, whose result nothing else may
@@ -547,7 +548,16 @@ struct Parser {
     parse_declaration();
     const std::string_view text = k.body;
     size_t at = 1;
+    const auto place_shared = [&](const Variable& v) {
+      shared = align_up(shared, v.align);
+      symbols[v.name] = {shared, 's'};
+      shared += v.bytes;
+    };
+    for (const std::string& declaration : k.module->shared_) {
+      if (const Variable v = parse_variable(declaration); text.find(v.name) != std::string_view::npos) place_shared(v);
+    }
     // Static shared memory, so that the place of dynamic shared memory is known.
+    k.info.static_shared = shared;
     for (size_t p = text.find(".shared .align"); p != std::string_view::npos; p = text.find(".shared .align", p + 1)) {
       const Variable v = parse_variable(text.substr(p + 7, text.find(';', p) - p - 7));
       k.info.static_shared = align_up(k.info.static_shared, v.align) + v.bytes;
@@ -594,10 +604,7 @@ struct Parser {
         symbols[v.name] = {local, 'l'};
         local += v.bytes;
       } else if (line.starts_with(".shared")) {
-        const Variable v = parse_variable(line.substr(7));
-        shared = align_up(shared, v.align);
-        symbols[v.name] = {shared, 's'};
-        shared += v.bytes;
+        place_shared(parse_variable(line.substr(7)));
       } else if (line.starts_with(".pragma")) {
       } else if (line.starts_with(".")) {
         throw Error("unknown directive: " + std::string(line));
@@ -624,7 +631,7 @@ void Kernel::parse() {
   try {
     Parser(*this).run();
   } catch (const std::exception& e) {
-    throw Error(name + ": " + e.what());
+    throw Error(readable_name(name) + ": " + e.what());
   }
   parsed = true;
 }
@@ -683,8 +690,12 @@ Module::Module(std::string text) : text_(std::move(text)) {
     const size_t global = declaration.find(".global"), constant = declaration.find(".const"),
                  shared = declaration.find(".shared");
     if (shared != std::string_view::npos) {
-      if (!is_extern) throw Error("shared memory of a module: " + std::string(line));
-      symbols_[parse_variable(declaration.substr(shared + 7)).name] = {0, 'x'};
+      declaration = declaration.substr(shared + 7);
+      if (is_extern) {
+        symbols_[parse_variable(declaration).name] = {0, 'x'};
+      } else {
+        shared_.emplace_back(declaration);
+      }
       continue;
     }
     if (global == std::string_view::npos && constant == std::string_view::npos)

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "emulator.h"
 
@@ -40,6 +41,7 @@ class Module {
   std::string text_;
   std::map<std::string, std::unique_ptr<Kernel>> kernels_;
   std::map<std::string, std::pair<uint64_t, char>> symbols_;  // address, space
+  std::vector<std::string> shared_;                           // declarations of variables of device functions
   std::map<unsigned, std::string> files_;                     // of .loc directives
 };
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +19,15 @@ find_package(cppcuda CONFIG REQUIRED COMPONENTS kit)
 cppcuda_add_operators({name} SOURCES "{sources}")
 """
 _EMULATED = "cppcuda_add_emulated_library({name}_emulated {name})\n"
+_loaded: dict[str, str] = {}  # the keys of the builds by their names
 # What functions of torch.cuda return while kernels are emulated.
 _EMULATED_DEVICE = {
     "is_available": True,
     "device_count": 1,
     "current_device": 0,
     "get_device_capability": (9, 0),
+    "get_device_name": "emulator",
+    "is_bf16_supported": True,
     "synchronize": None,
     "_lazy_init": None,
 }
@@ -93,16 +98,17 @@ def load(
         verbose: print what the compilers print.
         emulate: run the CUDA kernels on the CPU, for tests on a machine that has nvcc but no GPU. The device ``"cuda"``
             of the process is then the emulator's, and torch's own operators on its tensors run on the CPU. It finds
-            accesses outside of tensors and misaligned ones; ``docs/kernels.md`` has the others, and the environment
-            variables that select them. The first such call must come before the first backward of the process.
+            accesses outside of tensors and misaligned ones, and races if ``CPPCUDA_EMULATOR_RACES=1`` is in the
+            environment; ``docs/kernels.md`` has the others. The first such call must come before the first backward of
+            the process.
 
     Returns:
         ``torch.ops.<name>``.
 
     Raises:
         KitError: A file is missing, a tool is missing, or the build failed. The message has the compiler's first error
-            and the path of the whole output. Or ``emulate`` is set, and torch uses a GPU, or counted its
-            GPUs before.
+            and the path of the whole output. The name was loaded with other sources or arguments. Or ``emulate`` is
+            set, and torch uses a GPU, or a backward came before.
     """
     import torch
 
@@ -127,6 +133,10 @@ def load(
     torch_and_kit = (torch.__version__, str(cppcuda.library_path()), cppcuda.library_path().stat().st_mtime_ns)
     contents = [(place, file.read_bytes()) for place, file in files.items()]
     key = _compile.digest(torch_and_kit, options, environment, contents, emulate)
+    if _loaded.get(name, key) != key:
+        raise KitError(
+            f"this process has loaded {name} from other sources or arguments; restart it to load {name} again"
+        )
     folder = Path(build_folder).absolute() if build_folder else _compile.cache_folder() / "kit" / f"{name}-{key}"
 
     def write_project() -> None:
@@ -142,6 +152,7 @@ def load(
     except _compile.BuildError as error:
         raise KitError(str(error)) from None
     torch.ops.load_library(library)
+    _loaded[name] = key
     if emulate:
         _use_emulated_device()
     return getattr(torch.ops, name)
@@ -157,8 +168,10 @@ def _use_emulated_device() -> None:
         torch.ones(1, device="cuda", requires_grad=True).sum().backward()
     except RuntimeError:
         raise KitError(
-            "torch counted the devices at the first backward of this process; load with emulate=True before"
+            "torch counted the devices at the first backward of this process; restart it, and load before"
         ) from None
+    # torch's thread for the device may still wait for the interpreter's lock. At exit it would find none and abort.
+    atexit.register(time.sleep, 0.1)
 
 
 def _write(files: dict[str, Path], made: dict[str, str], folder: Path) -> None:

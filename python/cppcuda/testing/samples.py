@@ -349,8 +349,6 @@ class OpEntry:
     deterministic_on_cuda: bool = True
     # Bytes that a call allocates and frees again, as a multiple of the bytes of its outputs
     temporaries: float = 0
-    # The op that replaces this one in autograd graphs and has outputs that this one does not return
-    differentiated_as: str = ""
     # For each tensor argument, the inputs that the graph keeps alive if the gradient of that argument is requested.
     # None: it may keep those that this gradient of the reference depends on.
     saved_for: dict[int, set[int]] | None = None
@@ -390,7 +388,10 @@ class OpEntry:
 
     @property
     def node_name(self) -> str:
-        return f"{self.namespace}::{self.differentiated_as or self.base_name}Backward"
+        """The name of the node in autograd graphs: of the operator ``_name``, if it returns what backward reads."""
+        hidden = f"_{self.base_name}"
+        name = hidden if hasattr(getattr(torch.ops, self.namespace), hidden) else self.base_name
+        return f"{self.namespace}::{name}Backward"
 
     @property
     def is_internal(self) -> bool:

@@ -591,6 +591,29 @@ TEST(Races, AreNamed) {
   EXPECT_CONTAINS(message, "and thread (0, 0, 0) of block (1, 0, 0) writes in test_emulator.cu:");
 }
 
+// ---------------------------------------------------------------- shared memory of functions
+
+template <class T>
+__device__ T* memory_of_function() {
+  __shared__ T memory[32];
+  return memory;
+}
+
+__global__ void reverse_twice(const float* from, float* to) {
+  float *static_memory = memory_of_function<float>(), *dynamic_memory = shared_memory<float>();
+  static_memory[threadIdx.x] = from[threadIdx.x];
+  dynamic_memory[threadIdx.x] = 2 * from[threadIdx.x];
+  __syncthreads();
+  to[threadIdx.x] = static_memory[31 - threadIdx.x] + dynamic_memory[31 - threadIdx.x];
+}
+
+TEST(SharedMemory, OfFunctions) {
+  Array<float> from(32), to(32);
+  for (int i = 0; i < 32; ++i) from.get()[i] = static_cast<float>(i);
+  EXPECT_EQ(launch(reverse_twice, {1, 32, 32 * sizeof(float)}, from.get(), to.get()), "");
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(to.get()[i], 3.0F * static_cast<float>(31 - i));
+}
+
 // ---------------------------------------------------------------- traffic
 
 template <class T>

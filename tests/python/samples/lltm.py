@@ -118,7 +118,6 @@ register(
         reference=lltm_reference,
         function=cppcuda.functional.lltm,
         module=OnTensors,
-        differentiated_as="_lltm",
         backward=derivative(
             "cppcuda::_lltm_backward",
             reference=lltm_backward_reference,

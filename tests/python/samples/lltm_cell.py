@@ -94,7 +94,6 @@ register(
         reference=lltm_cell_reference,
         function=cppcuda.functional.lltm_cell,
         module=OnTensors,
-        differentiated_as="_lltm_cell",
         backward=derivative(
             "cppcuda::_lltm_cell_backward",
             reference=lltm_cell_backward_reference,

@@ -56,7 +56,6 @@ register(
         specs=(Spec("basic", args(3, 2), "basic"), Spec("basic_batch", args(2, 1, 3), "basic")),
         sizes={"F": (0, 1, 5, 1031)},  # sizes to try of a letter that op.h does not call independent
         saved_for={0: {0}},  # the gradient of input keeps input alive
-        differentiated_as="_row_norm",
         backward=derivative(
             "my_ops::_row_norm_backward",
             reference=backward_reference,
