@@ -232,7 +232,9 @@ def vmap_of_every_sample(entry: OpEntry, name: str) -> None:
         else:
             plain = sample.bind(entry.op)(*sample.tensors)
             for a, p in zip(actual, plain, strict=True):
-                assert a.shape == (0, *p.shape), f"{name}: {tuple(a.shape)} is the shape of an output of an empty batch"
+                assert a.shape == (0, *p.shape), (
+                    f"{name}: an empty batch has an output of shape {tuple(a.shape)}, not {(0, *p.shape)}"
+                )
 
 
 @checks("vmap", over=(dtypes,))
