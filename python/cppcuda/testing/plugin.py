@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("cppcuda.testing.properties", "cppcuda.testing.co
 import cppcuda  # noqa: E402
 import cppcuda.testing.properties  # noqa: E402
 from cppcuda.testing.matrix import Matrix  # noqa: E402
-from cppcuda.testing.registry import PROPERTIES  # noqa: E402
+from cppcuda.testing.registry import PROPERTIES, ROWS, causes  # noqa: E402
 from cppcuda.testing.samples import OPS  # noqa: E402
 
 pytest_plugins = ("cppcuda_pytest",)
@@ -119,6 +119,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.getoption("operators") and _matrix.operators:
         terminalreporter.section("support matrix")
         terminalreporter.write_line(_matrix.text())
+        for operator, rows in _matrix.operators.items():
+            for cause, others in causes(row for row in ROWS if rows[row]["failed"]).items():
+                terminalreporter.write_line(f"{operator}: mend {cause} first; {', '.join(others)} may only repeat it")
     for entry in OPS:
         for row, reason in entry.skip.items():
             terminalreporter.write_line(f"{entry.name}: {row} is not checked: {reason}")

@@ -171,8 +171,13 @@ class Property:
         needs = (r.reason for r in self.needs if not r.holds(entry) and r not in reported)
         if reason := next(itertools.chain(own, needs), ""):
             return reason
-        implied = {"float64": self.float64, "backward": differentiates, "meta": self.compiles}
-        return lacking(entry, (*self.uses, *(row for row, uses in implied.items() if uses)))
+        return lacking(entry, self.relies_on)
+
+    @property
+    def relies_on(self) -> tuple[str, ...]:
+        """The rows without which this property says nothing."""
+        implied = {"float64": self.float64, "backward": DIFFERENTIABLE in self.needs, "meta": self.compiles}
+        return (*self.uses, *(row for row, uses in implied.items() if uses))
 
     def rows_of(self, case: Case) -> tuple[str, ...]:
         return tuple(str(case.parameters["dtype"])[6:] if row == "dtype" else row for row in self.rows)
@@ -213,6 +218,14 @@ class Property:
 
 
 PROPERTIES: list[Property] = []
+
+
+def causes(failing: Iterable[str]) -> dict[str, list[str]]:
+    """The rows on which no other failing row has to rely, and for each the failing rows that do rely on it."""
+    rows = dict.fromkeys(failing)
+    pairs = [(c, r) for p in PROPERTIES for r in p.rows for c in p.relies_on if r in rows and c in rows and r != c]
+    followers = {row for _, row in pairs}
+    return {cause: [r for r in rows if (cause, r) in pairs] for cause, _ in pairs if cause not in followers}
 
 
 def checks(
