@@ -18,7 +18,7 @@ from cppcuda.testing.compare import assert_close
 from cppcuda.testing.declaration import Declaration
 from cppcuda.testing.derived import masks_and_missing, resized
 from cppcuda.testing.plugin import import_samples
-from cppcuda.testing.registry import PROPERTIES
+from cppcuda.testing.registry import PROPERTIES, causes
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
@@ -425,3 +425,9 @@ def test_suite_without_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     definition = SimpleNamespace(originalname="test_operator")
     with pytest.raises(pytest.UsageError, match="no operators to test; --operators names the module"):
         plugin.pytest_generate_tests(SimpleNamespace(definition=definition))
+
+
+def test_causes_of_failures() -> None:
+    assert causes(["backward", "double backward", "vmap"]) == {"backward": ["double backward", "vmap"]}
+    assert causes(["meta", "compile"]) == {"meta": ["compile"]}
+    assert causes(["vmap"]) == {}
