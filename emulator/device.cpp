@@ -16,6 +16,7 @@ namespace cppcuda::emulator {
 namespace {
 
 using at::Tensor;
+constexpr c10::DispatchKeySet cuda_keys(c10::DispatchKey::CUDA);
 
 template <c10::DeviceType type>
 struct Allocator final : c10::Allocator {
@@ -32,14 +33,13 @@ Allocator<type> allocator;
 
 Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
              std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  const c10::DispatchKeySet keys(c10::DispatchKey::CUDA);
-  return at::detail::empty_generic(size, &allocator<c10::kCUDA>, keys, at::dtype_or_default(dtype), format);
+  return at::detail::empty_generic(size, &allocator<c10::kCUDA>, cuda_keys, at::dtype_or_default(dtype), format);
 }
 
 Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
                      std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
-  const c10::DispatchKeySet keys(c10::DispatchKey::CUDA);
-  return at::detail::empty_strided_generic(size, stride, &allocator<c10::kCUDA>, keys, at::dtype_or_default(dtype));
+  return at::detail::empty_strided_generic(size, stride, &allocator<c10::kCUDA>, cuda_keys,
+                                           at::dtype_or_default(dtype));
 }
 
 // The same elements, in another storage.
@@ -49,25 +49,28 @@ Tensor with_storage(const Tensor& t, const c10::Storage& storage, c10::DispatchK
   return result;
 }
 
+// The list with f applied to each element.
+template <class F>
+c10::IValue transformed(const c10::IValue& list, F f) {
+  auto result = list.toList().copy();
+  for (size_t i = 0; i < result.size(); ++i) result.set(i, f(result.get(i)));
+  return result;
+}
+
 // The tensors of a call on the CPU.
 class OnCpu {
  public:
   c10::IValue to_cpu(const c10::IValue& value) {
     if (value.isTensor()) return to_cpu(value.toTensor());
     if (value.isTensorList() || value.isOptionalTensorList()) {
-      auto list = value.toList().copy();
-      for (size_t i = 0; i < list.size(); ++i) list.set(i, to_cpu(list.get(i)));
-      return list;
+      return transformed(value, [&](const c10::IValue& v) { return to_cpu(v); });
     }
     return value.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : value;
   }
 
   c10::IValue to_cuda(const c10::IValue& value) const {
     if (value.isTensor()) return to_cuda(value.toTensor());
-    if (!value.isTensorList()) return value;
-    auto list = value.toList().copy();
-    for (size_t i = 0; i < list.size(); ++i) list.set(i, to_cuda(list.get(i)));
-    return list;
+    return value.isTensorList() ? transformed(value, [&](const c10::IValue& v) { return to_cuda(v); }) : value;
   }
 
   // An operator may have resized its arguments.
@@ -146,6 +149,7 @@ struct DeviceGuardImpl : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(c10::DeviceIndex) const override {}
 };
+
 // What torch asks of CUDA, for example in backward. Random numbers are those of the CPU.
 struct Hooks final : at::CUDAHooksInterface {
   void init() const override {}
@@ -161,7 +165,7 @@ struct Hooks final : at::CUDAHooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 };
 
-// Registers the device in place of torch's CUDA kernels. copy_ has one kernel for all devices, which calls CUDA.
+// Registers the device in place of torch's CUDA kernels.
 bool register_device() {
   static Hooks hooks;
   static c10::impl::DeviceGuardImplRegistrar guard(c10::kCUDA, new DeviceGuardImpl);
@@ -171,17 +175,18 @@ bool register_device() {
   const auto library = [](const char* name) {  // never destroyed, because torch may be unloaded before
     return new torch::Library(torch::Library::IMPL, name, c10::DispatchKey::CUDA, __FILE__, __LINE__);
   };
-  library("_")->fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>());
+  const auto on_cpu = [] { return torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>(); };
+  library("_")->fallback(on_cpu());
   auto* const aten = library("aten");
   aten->impl("empty.memory_format", TORCH_FN(empty));
   aten->impl("empty_strided", TORCH_FN(empty_strided));
-  aten->impl("copy_", torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>());
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
-    if (name.name == "aten::empty" || name.name == "aten::empty_strided" || name.name == "aten::copy_") continue;
+    if (name.name == "aten::empty" || name.name == "aten::empty_strided") continue;
     const auto op = dispatcher.findOp(name);
-    if (name.getNamespace() == "aten" && op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) {
-      aten->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>());
+    const bool calls_cuda = name.name == "aten::copy_";  // its kernel is for all devices
+    if (name.getNamespace() == "aten" && op && (calls_cuda || op->hasKernelForDispatchKey(c10::DispatchKey::CUDA))) {
+      aten->impl(c10::toString(name).c_str(), on_cpu());
     }
   }
   return true;

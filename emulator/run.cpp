@@ -54,8 +54,9 @@ struct Memory {
   void forget_known() { std::fill(known, known + recent, &none); }
 };
 
-// Of all libraries of the process that have the emulator: a static variable of an inline function is unique, unless it
-// is hidden. Modules register variables before those of this file would be initialised.
+// All libraries that contain the emulator share this object: a static variable of an inline function exists once in a
+// process if the function is visible. It is created at its first use, because modules register their variables before
+// the global variables of this file are initialised.
 [[gnu::visibility("default")]] inline Memory& memory() {
   static auto* const all = new Memory;
   return *all;

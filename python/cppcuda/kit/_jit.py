@@ -29,7 +29,6 @@ _EMULATED_DEVICE = {
     "get_device_name": "emulator",
     "is_bf16_supported": True,
     "synchronize": None,
-    "_lazy_init": None,
 }
 
 
@@ -153,7 +152,7 @@ def load(
         raise KitError(str(error)) from None
     torch.ops.load_library(library)
     _loaded[name] = key
-    if emulate:
+    if emulate and not is_emulated:
         _use_emulated_device()
     return getattr(torch.ops, name)
 
@@ -162,14 +161,15 @@ def _use_emulated_device() -> None:
     """Makes ``torch.cuda`` describe the emulator's device."""
     import torch
 
-    for name, value in _EMULATED_DEVICE.items():
-        setattr(torch.cuda, name, lambda *_, value=value: value)
+    torch.cuda._lazy_init = lambda: None
     try:
         torch.ones(1, device="cuda", requires_grad=True).sum().backward()
     except RuntimeError:
         raise KitError(
             "torch counted the devices at the first backward of this process; restart it, and load before"
         ) from None
+    for name, value in _EMULATED_DEVICE.items():
+        setattr(torch.cuda, name, lambda *_, value=value: value)
     # torch's thread for the device may still wait for the interpreter's lock. At exit it would find none and abort.
     atexit.register(time.sleep, 0.1)
 
