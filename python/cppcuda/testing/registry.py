@@ -221,10 +221,10 @@ PROPERTIES: list[Property] = []
 
 
 def causes(failing: Iterable[str]) -> dict[str, list[str]]:
-    """The rows on which no other failing row has to rely, and for each the failing rows that do rely on it."""
+    """The failing rows that rely on no other failing row, each with those that rely on it, if there are any."""
     rows = list(dict.fromkeys(failing))
     pairs = {(c, r) for p in PROPERTIES for r in p.rows for c in p.relies_on if r in rows and c in rows and r != c}
-    # Of two rows that rely on each other, the first one is the cause.
+    # If two rows rely on each other, the first one is the cause.
     pairs -= {(c, r) for c, r in pairs if (r, c) in pairs and rows.index(r) < rows.index(c)}
     roots = [row for row in rows if row not in {r for _, r in pairs}]
     return {cause: followers for cause in roots if (followers := [r for r in rows if (cause, r) in pairs])}
