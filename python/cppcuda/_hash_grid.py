@@ -44,9 +44,8 @@ def levels_of(
     """The levels that the operator has for these arguments, which must be valid."""
     ops = torch.ops.cppcuda
     grid = (log2_hashmap_size, base_resolution, per_level_scale)
-    _, scales, _ = ops._hash_grid_locate(torch.zeros(1, n_input_dims, device="cpu"), 2**n_input_dims, n_levels, *grid)
     levels, first_row = [], 0
-    for level, scale in enumerate(scales.view(n_levels, n_input_dims)[:, 0].tolist()):
+    for level, scale in enumerate(ops._hash_grid_scales(n_levels, base_resolution, per_level_scale)):
         resolution = math.ceil(scale) + 1
         end = ops._hash_grid_parameters(n_input_dims, level + 1, 1, *grid)
         rows = end - first_row

@@ -13,7 +13,7 @@
 //     static constexpr bool is_curved = false;  // whether is_smooth exists; then locate sets the curvature to 0
 //     static constexpr bool gives_slopes = false;  // whether out_slopes of GatherParams may be set
 //     static constexpr bool has_levels = false;  // whether levels() may be more than 1
-//     bool is_smooth;                           // whether factors are replaced by those of `smooth` below
+//     bool is_smooth;                           // whether factors f are replaced by f^2 (3 - 2 f)
 //     int levels() const;                       // each level is a table of its own with its own columns of the output
 //     int64_t first_row(int level) const;       // in all rows of the levels' tables
 //     int64_t end_row(int level) const;
@@ -88,43 +88,50 @@ struct Cells {
   }
 };
 
-// Replaces linear factors f by f^2 (3 - 2 f), whose first derivative is continuous.
-template <class A, int Axes, int L>
-CPPCUDA_HOST_DEVICE void smooth(Cells<A, Axes, L>& cells) {
+// How often weights are differentiated by each coordinate, one byte per axis.
+struct Order {
+  uint32_t bytes = 0;
+
+  CPPCUDA_HOST_DEVICE bool any() const { return bytes != 0; }
+  CPPCUDA_HOST_DEVICE int by(int axis) const { return static_cast<int>(bytes >> (8 * axis) & 255); }
+};
+
+// The derivative of the factor of the far side, t or t^2 (3 - 2 t), `order` times by the coordinate; t is `far` here,
+// and near is 1 - t.
+template <bool Smooth, class A>
+CPPCUDA_HOST_DEVICE A derivative_of_far(int order, A near, A far, A slope) {
+  if (order == 0) return Smooth ? far * far * (3 - 2 * far) : far;
+  if (order == 1) return Smooth ? 6 * near * far * slope : slope;
+  if (order == 2) return Smooth ? 6 * (near - far) * slope * slope : A(0);
+  return Smooth && order == 3 ? -12 * slope * slope * slope : A(0);
+}
+
+// Replaces the linear factors by their derivatives or, if Smooth is set, by those of f^2 (3 - 2 f), whose first
+// derivative is continuous.
+template <bool Smooth, class A, int Axes, int L>
+CPPCUDA_HOST_DEVICE void differentiate(Cells<A, Axes, L>& cells, Order order) {
+  CPPCUDA_UNROLL(4)
   for (int d = 0; d < Axes; ++d) {
+    const int times = order.by(d);
     for (int i = 0; i < L; ++i) {
       const A near = cells.near[d][i], far = cells.far[d][i], slope = cells.slope[d][i];
-      cells.near[d][i] = near * near * (3 - 2 * near);
-      cells.far[d][i] = far * far * (3 - 2 * far);
-      cells.slope[d][i] = 6 * near * far * slope;
-      cells.curvature[d][i] = 6 * (near - far) * slope * slope;
+      cells.far[d][i] = derivative_of_far<Smooth>(times, near, far, slope);
+      cells.near[d][i] = times == 0 ? derivative_of_far<Smooth>(0, far, near, slope) : -cells.far[d][i];
+      cells.slope[d][i] = derivative_of_far<Smooth>(times + 1, near, far, slope);
+      cells.curvature[d][i] = derivative_of_far<Smooth>(times + 2, near, far, slope);
     }
   }
 }
 
-// The kernel of LocateParams for one point.
-template <class Params>
-CPPCUDA_HOST_DEVICE void locate_point(const Params& p, int64_t batch, int64_t n) {
-  using P = typename Params::Position;
-  constexpr int axes = Params::Lookup::axes, corners = 1 << axes;
-  const int levels = p.lookup.levels();
-  P point[axes][1];
-  const P* from = p.point.at(batch, n);
-  for (int d = 0; d < axes; ++d) point[d][0] = from[d * p.point.column];
-  for (int level = 0; level < levels; ++level) {
-    Cells<P, axes, 1> cells;
-    p.lookup.locate(batch, n, 1, level, point, cells);
-    const int64_t number = (batch * p.points + n) * levels + level;
-    for (int c = 0; c < corners; ++c) {
-      const int64_t row = cells.row[c][0];
-      p.rows[number * corners + c] = row < 0 ? -1 : p.lookup.first_row(level) + row;
-    }
-    for (int d = 0; d < axes; ++d) {
-      const P slope = cells.slope[d][0], far = cells.far[d][0];
-      p.scale[number * axes + d] = slope;
-      p.shift[number * axes + d] = slope == 0 ? far : far - slope * point[d][0];
-    }
+// Locates L points, and differentiates the weights.
+template <class Lookup, class A, int L>
+CPPCUDA_HOST_DEVICE void locate(const Lookup& lookup, int64_t batch, int64_t n, int valid, int level,
+                                const A (&point)[Lookup::axes][L], Order order, Cells<A, Lookup::axes, L>& cells) {
+  lookup.locate(batch, n, valid, level, point, cells);
+  if constexpr (Lookup::is_curved) {
+    if (lookup.is_smooth) return order.any() ? differentiate<true>(cells, order) : differentiate<true>(cells, Order());
   }
+  if (order.any()) differentiate<false>(cells, order);
 }
 
 }  // namespace cppcuda::interpolation

@@ -48,10 +48,24 @@ class Sums {
 // The arguments of GatherParams and ScatterParams; undefined tensors are null. `table` of a scatter is the output.
 struct Arguments {
   Tensor points, directions = {}, table = {}, second = {}, grad = {}, out = {}, out_slopes = {}, grad_points = {};
+  Order order = {};
 };
 
 // An output, or an undefined tensor if output_mask excludes it.
 inline Tensor requested(const Tensor& output, bool is_requested) { return is_requested ? output : Tensor(); }
+
+// The `order` of an operator: a number for each coordinate, or none.
+inline Order order_of(const char* op, at::IntArrayRef list, const Tensor& points) {
+  const int64_t axes = points.size(-1);
+  TORCH_CHECK(list.empty() || static_cast<int64_t>(list.size()) == axes, op, ": order must have a number for each of ",
+              axes, " coordinates, got ", list);
+  Order order;
+  for (size_t d = 0; d < list.size(); ++d) {
+    TORCH_CHECK(list[d] >= 0, op, ": order must not be negative, got ", list);
+    order.bytes |= static_cast<uint32_t>(std::min<int64_t>(list[d], 4)) << (8 * d);  // from the fourth on all are 0
+  }
+  return order;
+}
 
 inline int64_t batches(const Tensor& points) { return points.dim() == 3 ? points.size(0) : 1; }
 
@@ -64,6 +78,7 @@ void set_common(Params& params, const Lookup& lookup, const Arguments& a) {
   params.features = a.table.size(-1);
   params.point = strided<P>(a.points);
   params.direction = strided<P>(a.directions);
+  params.order = a.order;
   params.grad = strided<T>(a.grad);
 }
 
@@ -106,6 +121,7 @@ void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOpti
                                                      .count = count,
                                                      .point = p.point,
                                                      .direction = p.direction,
+                                                     .order = p.order,
                                                      .row = {row.mutable_data_ptr(), is_wide},
                                                      .weight = weight.mutable_data_ptr<kit::opmath<T>>()});
     const auto [sorted, order] = at::sort(row, /*stable=*/true, /*dim=*/0, /*descending=*/false);
@@ -171,7 +187,7 @@ void run_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table,
 // The outputs are undefined if they are not requested; table and grad_grad_table if they are zeros.
 template <class Lookup>
 void run_double_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table, const Tensor& points,
-                         const Tensor& grad_grad_table, const Tensor& directions, const Tensor& grad_grad,
+                         const Tensor& grad_grad_table, const Tensor& directions, Order order, const Tensor& grad_grad,
                          const Tensor& grad_table, const Tensor& grad_points) {
   if (grad.numel() == 0) {
     for (const Tensor& t : {grad_table, grad_points}) {
@@ -186,32 +202,12 @@ void run_double_backward(const Lookup& lookup, const Tensor& grad, const Tensor&
                     .second = grad_grad_table,
                     .grad = grad_points.defined() ? grad : Tensor(),
                     .out = grad_grad,
-                    .grad_points = grad_points});
+                    .grad_points = grad_points,
+                    .order = order});
   }
   if (grad_table.defined()) {
-    scatter(lookup, {.points = points, .directions = directions, .table = grad_table, .grad = grad});
+    scatter(lookup, {.points = points, .directions = directions, .table = grad_table, .grad = grad, .order = order});
   }
-}
-
-// rows [B?, N, levels * corners], scale and shift [B?, N, levels * axes].
-template <class Lookup>
-void run_locate(const Lookup& lookup, const char* op, const Tensor& points, const Tensor& rows, const Tensor& scale,
-                const Tensor& shift) {
-  TORCH_CHECK(!kit::is_16bit(points.scalar_type()), op, ": points must be of dtype float64 or float32, got ",
-              points.scalar_type());
-  if (rows.numel() == 0) return;
-  const auto call = [&]<class P>(std::type_identity<P>) {
-    if constexpr (sizeof(P) >= sizeof(float)) {
-      kit::run(points.device(), LocateParams<P, Lookup>{.lookup = lookup,
-                                                        .batches = batches(points),
-                                                        .points = points.size(-2),
-                                                        .point = strided<P>(points),
-                                                        .rows = rows.mutable_data_ptr<int64_t>(),
-                                                        .scale = scale.mutable_data_ptr<P>(),
-                                                        .shift = shift.mutable_data_ptr<P>()});
-    }
-  };
-  kit::visit_dtype(points.scalar_type(), call);
 }
 
 }  // namespace cppcuda::interpolation

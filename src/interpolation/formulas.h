@@ -7,11 +7,12 @@
 //   grad_x_c    = w_c grad
 //   grad_points = sum_c d_k w_c (x_c . grad)
 //
-// All of these are linear in x and grad, and w_c is linear in each coordinate, so every derivative is the same
-// expression with a slope in place of a factor. A derivative in a direction v is w_c(v) = sum_k v_k d_k w_c.
+// All of these are linear in x and grad, so every derivative is the same expression with derivatives of w_c in place of
+// w_c. A derivative in a direction v is w_c(v) = sum_k v_k d_k w_c.
 //
-// Operators compute the first and second derivatives in one pass each; the third ones are composed of torch's. An
-// operator's formulas are templates over a struct in its autograd.cpp that says where features are:
+// Operators compute the first and second derivatives in one pass each. Those of the second ones call DoubleBackward
+// with weights that are differentiated by a coordinate, its attribute `order`, so there are kernels for all orders. An
+// operator's formulas are templates over a struct in its autograd.cpp:
 //
 //   struct Table {
 //     using Forward = ..., Backward = ..., DoubleBackward = ...;
@@ -26,180 +27,60 @@
 //     Tensor forward(features, points) const;
 //     std::tuple<Tensor, Tensor> backward(grad, features or none, points, output_mask) const;
 //     std::tuple<Tensor, Tensor, Tensor> double_backward(grad, features or none, points, grad_grad_features or none,
-//                                                        grad_grad_points, output_mask) const;
+//                                                        grad_grad_points, output_mask, order) const;
 //
-//     // [..., N, corners, F] from the features, and its transpose: the sum over all points.
-//     Tensor gather(const Tensor& features) const;
-//     Tensor scatter(const Tensor& of_corners) const;
-//
-//     Weights weights(const Tensor& points) const;
-//     // Only if the table has levels: their number, and that of the columns of the output.
-//     c10::SymInt levels() const;
-//     c10::SymInt columns() const;
+//     c10::SymInt columns() const;  // only if these are not those of the features: the columns of the output
 //   };
 
-#include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/index_add.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "cppcuda/kit/autograd.h"
 
 namespace cppcuda::interpolation {
 
-using Directions = std::vector<Tensor>;
+// How often weights are differentiated by each coordinate; empty if they are not.
+using Orders = std::vector<int64_t>;
 
-// Merges the dims `dim` and dim + 1, counted from the end. torch's own flatten has no batching rule for
-// is_grads_batched.
-inline Tensor merge_dims(const Tensor& t, int64_t dim) {
-  c10::SymDimVector sizes(t.sym_sizes());
-  const auto at = sizes.end() + dim;
-  *at = *at * *(at + 1);
-  sizes.erase(at + 1);
-  return t.reshape_symint(sizes);
+inline bool is_given(const Orders& order) {
+  return std::any_of(order.begin(), order.end(), [](int64_t times) { return times > 0; });
 }
 
-// Numbers [B?, ...] of rows in tables [B?, V, F] as those in one table [B (V + 1), F] whose additional rows are the row
-// -1.
-inline Tensor rows_of_all(const Tensor& rows, bool is_batched, const c10::SymInt& table_rows) {
-  const Tensor numbers = rows + (rows < 0).to(at::kLong) * (table_rows + 1);
-  if (!is_batched) return numbers.reshape_symint({rows.sym_numel()});
-  c10::SymInt each = 1;
-  for (const c10::SymInt& size : rows.sym_sizes().slice(1)) each = each * size;
-  const Tensor by_batch = numbers.reshape_symint({rows.sym_size(0), each});
-  const Tensor batch = at::ones_like(by_batch).cumsum(0) - 1;
-  return (by_batch + batch * (table_rows + 1)).reshape_symint({rows.sym_numel()});
+// The number of coordinates. Only this dim is made an integer; `size` would make all of them constants of a graph.
+inline int64_t axes_of(const Tensor& points) { return points.sym_size(-1).guard_int(__FILE__, __LINE__); }
+
+// One derivative more by coordinate d.
+inline Orders raised(Orders order, const Tensor& points, int64_t d) {
+  order.resize(static_cast<size_t>(axes_of(points)));
+  ++order[static_cast<size_t>(d)];
+  return order;
 }
 
-// The rows of a table [B?, V, F] with the numbers [B?, ...]: [B?, ..., F]. The row -1 is zeros.
-inline Tensor gather_rows(const Tensor& table, const Tensor& rows) {
-  const c10::SymInt size = table.sym_size(-2), features = table.sym_size(-1);
-  const bool is_batched = table.dim() == 3;
-  const c10::SymInt all_rows = is_batched ? table.sym_size(0) * (size + 1) : size + 1;
-  const Tensor all = at::constant_pad_nd(table, {0, 0, 0, 1}).reshape_symint({all_rows, features});
-  c10::SymDimVector sizes(rows.sym_sizes());
-  sizes.push_back(features);
-  return all.index_select(0, rows_of_all(rows, is_batched, size)).reshape_symint(sizes);
+// The direction of coordinate d, for each point.
+inline Tensor direction(const Tensor& points, int64_t d) {
+  const Tensor p = points.select(-1, 0);
+  std::vector<Tensor> coordinates(static_cast<size_t>(axes_of(points)), at::zeros_like(p));
+  coordinates[static_cast<size_t>(d)] = at::ones_like(p);
+  return at::stack(coordinates, -1);
 }
 
-// Its transpose: a table with the sizes [B?, V, F] from values [B?, ..., F].
-inline Tensor scatter_rows(const Tensor& values, const Tensor& rows, c10::SymDimVector sizes) {
-  const c10::SymInt size = *(sizes.end() - 2), features = sizes.back();
-  const bool is_batched = sizes.size() == 3;
-  const c10::SymInt all_rows = is_batched ? sizes[0] * (size + 1) : size + 1;
-  const Tensor zeros = values.new_zeros_symint({all_rows, features});
-  const Tensor flat = values.reshape_symint({rows.sym_numel(), features});
-  *(sizes.end() - 2) = size + 1;
-  return at::index_add(zeros, 0, rows_of_all(rows, is_batched, size), flat)
-      .reshape_symint(sizes)
-      .narrow_symint(-2, 0, size);
-}
-
-// The factors of the weights, [..., 2] per axis, with their derivatives by the coordinates.
-struct Weights {
-  std::vector<std::vector<Tensor>> derivatives;  // of each axis, by order; those of a higher order are 0
-  std::vector<size_t> order = std::vector<size_t>(derivatives.size());
-
-  // The weights, [..., corners].
-  Tensor product() const {
-    Tensor result = factor(0);
-    for (size_t d = 1; d < derivatives.size(); ++d) {
-      result = merge_dims(result.unsqueeze(-1) * factor(d).unsqueeze(-2), -2);
-    }
-    return result;
-  }
-
-  Weights along_axis(size_t d) const {
-    Weights result = *this;
-    ++result.order[d];
-    return result;
-  }
-
-  // Their derivative in some directions [..., axes], one after another: [..., corners].
-  Tensor along(at::TensorList directions) const {
-    if (directions.empty()) return product();
-    Tensor sum;
-    for (size_t d = 0; d < derivatives.size(); ++d) {
-      if (order[d] + 1 >= derivatives[d].size()) continue;
-      const Tensor along_this = kit::in_opmath(directions[0].select(-1, static_cast<int64_t>(d))).unsqueeze(-1);
-      kit::accumulate(sum, along_this * along_axis(d).along(directions.slice(1)));
-    }
-    return sum.defined() ? sum : at::zeros_like(product());
-  }
-
-  // The slopes of these: [..., corners, axes].
-  Tensor slopes_along(at::TensorList directions) const {
-    std::vector<Tensor> by_axis;
-    for (size_t d = 0; d < derivatives.size(); ++d) by_axis.push_back(along_axis(d).along(directions));
-    return at::stack(by_axis, -1);
-  }
-
- private:
-  const Tensor& factor(size_t d) const { return derivatives[d][order[d]]; }
-};
-
-// The weights in a cell from -1 to 1 along each axis.
-inline Weights unit_weights(const Tensor& points) {
-  std::vector<std::vector<Tensor>> derivatives;
-  for (int64_t d = 0; d < points.sym_size(-1); ++d) {
-    const Tensor p = kit::in_opmath(points.select(-1, d));
-    const Tensor half = at::full_like(p, 0.5);
-    derivatives.push_back({at::stack({(1 - p) / 2, (1 + p) / 2}, -1), at::stack({-half, half}, -1)});
-  }
-  return {std::move(derivatives)};
-}
-
-// The weights of positions scale points + shift, 0 at the near and 1 at the far side of each axis. Scale and shift are
-// constants; the values are those of the kernels' LocateParams.
-inline Weights weights_at(const Tensor& points, const Tensor& scale, const Tensor& shift, bool smooth) {
-  std::vector<std::vector<Tensor>> derivatives;
-  for (int64_t d = 0; d < points.sym_size(-1); ++d) {
-    const Tensor s = scale.select(-1, d), t = s * kit::in_opmath(points.select(-1, d)) + shift.select(-1, d);
-    const auto both = [](const Tensor& far) { return at::stack({-far, far}, -1); };
-    if (smooth) {
-      const Tensor near = 1 - t;
-      derivatives.push_back({at::stack({near * near * (3 - 2 * near), t * t * (3 - 2 * t)}, -1), both(6 * t * near * s),
-                             both(6 * (near - t) * s * s), both(-12 * s * s * s)});
-    } else {
-      derivatives.push_back({at::stack({1 - t, t}, -1), both(s)});
-    }
-  }
-  return {std::move(derivatives)};
-}
-
-// These use products and sums instead of matmul, which would run in 16 bits if functorch re-enables autocast.
-
-// sum_c weights_c x_c: [..., C], [..., C, F] -> [..., F]
-inline Tensor combine(const Tensor& weights, const Tensor& x) {
-  return (weights.unsqueeze(-1) * kit::in_opmath(x)).sum(-2).to(x.scalar_type());
-}
-
-// weights_c grad: [..., C], [..., F] -> [..., C, F]
-inline Tensor spread(const Tensor& weights, const Tensor& grad) {
-  return (weights.unsqueeze(-1) * kit::in_opmath(grad).unsqueeze(-2)).to(grad.scalar_type());
-}
-
-// sum_c slopes_c (x_c . grad): [..., C, axes], [..., C, F], [..., F] -> [..., axes]
-inline Tensor project(const Tensor& slopes, const Tensor& x, const Tensor& grad) {
-  const Tensor dots = (kit::in_opmath(x) * kit::in_opmath(grad).unsqueeze(-2)).sum(-1);
-  return (slopes * dots.unsqueeze(-1)).sum(-2);
+// grad times coordinate d of a direction, for each point. The product is rounded to grad's dtype.
+inline Tensor scaled(const Tensor& grad, const Tensor& direction, int64_t d) {
+  return (kit::in_opmath(grad) * kit::in_opmath(direction.select(-1, d)).unsqueeze(-1)).to(grad.scalar_type());
 }
 
 // DoubleBackward takes grad also where it does not read it. There it need not be given here.
 template <class Table>
-kit::Outputs<typename Table::DoubleBackward> call_double_backward(const Table& table, const Tensor& grad,
-                                                                  const Tensor& x, const Tensor& points,
-                                                                  const Tensor& grad_grad_x,
-                                                                  const Tensor& grad_grad_points,
-                                                                  const std::array<bool, 3>& need) {
+kit::Outputs<typename Table::DoubleBackward> call_double_backward(
+    const Table& table, const Tensor& grad, const Tensor& x, const Tensor& points, const Tensor& grad_grad_x,
+    const Tensor& grad_grad_points, const std::array<bool, 3>& need, const Orders& order = {}) {
   Tensor g = grad;
   if (!g.defined()) {
     c10::SymDimVector sizes(points.sym_sizes());
@@ -212,7 +93,7 @@ kit::Outputs<typename Table::DoubleBackward> call_double_backward(const Table& t
     g = at::zeros_symint({sizes.back()}, x.options()).expand_symint(sizes);
   }
   return kit::to_array(table.double_backward(g, kit::to_optional(x), points, kit::to_optional(grad_grad_x),
-                                             grad_grad_points, kit::to_list(need)));
+                                             grad_grad_points, kit::to_list(need), order));
 }
 
 // Every gradient reads the indices.
@@ -312,34 +193,61 @@ struct BackwardFormula {
   }
 };
 
-// The levels of a table have columns of their own in grad, and are a dim in the computation: grad [..., N, levels, F],
-// points and directions [..., N, 1, axes].
+// The operators with weights that are differentiated by `order`. Undefined features are zeros.
 template <class Table>
-struct Levels {
-  static constexpr bool has_levels = requires(const Table& t) { t.levels(); };
+struct Differentiated {
+  // Where DoubleBackward's outputs are added; null for those that are not requested.
+  struct Targets {
+    Tensor *grad, *features, *points;
+  };
 
-  static Tensor split(const Table& table, const Tensor& grad) {
-    if constexpr (has_levels) {
-      if (!grad.defined()) return grad;
-      c10::SymDimVector sizes(grad.sym_sizes());
-      sizes.back() = sizes.back() / table.levels();
-      sizes.insert(sizes.end() - 1, table.levels());
-      return grad.reshape_symint(sizes);
-    } else {
-      return grad;
+  const Table& table;
+  const Tensor& points;
+  Orders order;
+
+  Tensor forward(const Tensor& x) const { return is_given(order) ? lowered({}, x, 0) : table.forward(x, points); }
+  Tensor grad_features(const Tensor& grad) const {
+    return is_given(order) ? lowered(grad, {}, 1) : std::get<0>(table.backward(grad, std::nullopt, points, mask(0)));
+  }
+  Tensor grad_points(const Tensor& grad, const Tensor& x) const {
+    return is_given(order) ? lowered(grad, x, 2) : std::get<1>(table.backward(grad, x, points, mask(1)));
+  }
+
+  // Calls DoubleBackward with features x, grad_grad_features u and grad_grad_points v.
+  void add(const Tensor& grad, const Tensor& x, const Tensor& u, const Tensor& v, const Targets& to) const {
+    const bool reads = x.defined();
+    const std::array<bool, 3> need{to.grad && reads, to.features != nullptr, to.points && reads};
+    if (!need[0] && !need[1] && !need[2]) return;
+    const auto all = call_double_backward(table, grad, need[0] || need[2] ? x : Tensor(), points,
+                                          need[0] || need[2] ? u : Tensor(), v, need, order);
+    if (need[0]) kit::accumulate(*to.grad, all[0]);
+    if (need[1]) kit::accumulate(*to.features, all[1]);
+    if (need[2]) kit::accumulate(*to.points, all[2]);
+  }
+
+  // The same without u, with the derivatives of the weights in a direction.
+  void add_along(const Tensor& along, const Tensor& grad, const Tensor& x, const Tensor& v, const Targets& to) const {
+    if (!to.grad && !to.features && !to.points) return;
+    for (int64_t d = 0, axes = axes_of(points); d < axes; ++d) {
+      Tensor grad_grad;
+      const Tensor g = to.features || to.points ? scaled(grad, along, d) : Tensor();
+      Differentiated{table, points, raised(order, points, d)}.add(
+          g, x, {}, v, {to.grad ? &grad_grad : nullptr, to.features, to.points});
+      if (grad_grad.defined()) kit::accumulate(*to.grad, scaled(grad_grad, along, d));
     }
   }
-  static Tensor join(const Tensor& grad) {
-    if constexpr (has_levels) return grad.defined() ? merge_dims(grad, -2) : grad;
-    return grad;
-  }
-  static Tensor spread_points(const Tensor& points) {
-    if constexpr (has_levels) return points.defined() ? points.unsqueeze(-2) : points;
-    return points;
-  }
-  static Tensor sum_points(const Tensor& points) {
-    if constexpr (has_levels) return points.defined() ? points.sum(-2) : points;
-    return points;
+
+ private:
+  static c10::List<bool> mask(size_t output) { return c10::List<bool>({output == 0, output == 1}); }
+
+  // An output of DoubleBackward in the direction of a coordinate by which the weights are differentiated once less.
+  Tensor lowered(const Tensor& grad, const Tensor& x, size_t output) const {
+    Orders lower = order;
+    const auto at = std::find_if(lower.begin(), lower.end(), [](int64_t times) { return times > 0; });
+    --*at;
+    std::array<bool, 3> need{};
+    need[output] = true;
+    return call_double_backward(table, grad, x, points, {}, direction(points, at - lower.begin()), need, lower)[output];
   }
 };
 
@@ -362,109 +270,61 @@ struct DoubleBackwardFormula {
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<DoubleBackwardFormula>& saved,
                              const kit::Need<Op>& need) {
     const Table table(saved);
-    const Weights w = table.weights(saved["points"]);
-    const Tensor g = L::split(table, saved["grad"]), v = L::spread_points(saved["grad_grad_points"]);
-    const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
-    const Tensor of_g = L::split(table, grads["grad(grad)"]), of_p = L::spread_points(grads["grad(points)"]);
-    const Tensor of_x = gather(table, grads[Table::grad_features]);
+    const Differentiated<Table> call{table, saved["points"], order(saved)};
+    const Tensor &g = saved["grad"], &x = saved[Table::features], &u = saved[Table::second],
+                 &v = saved["grad_grad_points"];
+    const Tensor &of_g = grads["grad(grad)"], &of_x = grads[Table::grad_features], &of_p = grads["grad(points)"];
     kit::Inputs<Op> result;
-    Tensor &dg = result["grad"], &dp = result["points"], &dv = result["grad_grad_points"], dx, du;
-    const bool of_features = need[Table::features], of_second = need[Table::second];
+    const auto target = [&](kit::InputKey<Op> name) { return need[name] ? &result[name] : nullptr; };
+    Tensor *const dg = target("grad"), *const dx = target(Table::features), *const dp = target("points"),
+                  *const du = target(Table::second), *const dv = target("grad_grad_points");
     if (of_g.defined()) {
-      if (of_features) kit::accumulate(dx, spread(w.along({v}), of_g));
-      if (of_second) kit::accumulate(du, spread(w.along({}), of_g));
-      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({}), x, of_g));
-      if (need["points"]) {
-        kit::accumulate(dp, project(w.slopes_along({v}), x, of_g));
-        if (u.defined()) kit::accumulate(dp, project(w.slopes_along({}), u, of_g));
-      }
+      call.add(of_g, x, u, v, {nullptr, dx, dp});
+      if (du) kit::accumulate(*du, call.grad_features(of_g));
+      if (dv) kit::accumulate(*dv, call.grad_points(of_g, x));
     }
     if (of_x.defined()) {
-      if (need["grad"]) kit::accumulate(dg, combine(w.along({v}), of_x));
-      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({}), of_x, g));
-      if (need["points"]) kit::accumulate(dp, project(w.slopes_along({v}), of_x, g));
+      call.add(g, of_x, {}, v, {dg, nullptr, dp});
+      if (dv) kit::accumulate(*dv, call.grad_points(g, of_x));
     }
     if (of_p.defined()) {
-      if (need["grad"]) {
-        kit::accumulate(dg, combine(w.along({v, of_p}), x));
-        if (u.defined()) kit::accumulate(dg, combine(w.along({of_p}), u));
-      }
-      if (of_features) kit::accumulate(dx, spread(w.along({v, of_p}), g));
-      if (of_second) kit::accumulate(du, spread(w.along({of_p}), g));
-      if (need["grad_grad_points"]) kit::accumulate(dv, project(w.slopes_along({of_p}), x, g));
-      if (need["points"]) {
-        kit::accumulate(dp, project(w.slopes_along({v, of_p}), x, g));
-        if (u.defined()) kit::accumulate(dp, project(w.slopes_along({of_p}), u, g));
-      }
+      call.add(g, u, {}, of_p, {dg, du, dp});
+      call.add(g, x, {}, of_p, {nullptr, nullptr, dv});
+      call.add_along(v, g, x, of_p, {dg, dx, dp});
     }
-    if (dx.defined()) result[Table::features] = table.scatter(dx);
-    if (du.defined()) result[Table::second] = table.scatter(du);
-    dg = L::join(dg);
-    dp = L::sum_points(dp);
-    dv = L::sum_points(dv);
     return result;
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<DoubleBackwardFormula>& saved) {
     const Table table(saved);
-    const Weights w = table.weights(saved["points"]);
-    const Tensor g = L::split(table, saved["grad"]), v = L::spread_points(saved["grad_grad_points"]);
-    const Tensor x = gather(table, saved[Table::features]), u = gather(table, saved[Table::second]);
-    const Tensor tg = L::split(table, tangents["grad"]), tp = L::spread_points(tangents["points"]),
-                 tv = L::spread_points(tangents["grad_grad_points"]);
-    const Tensor tx = gather(table, tangents[Table::features]), tu = gather(table, tangents[Table::second]);
+    const Differentiated<Table> call{table, saved["points"], order(saved)};
+    const Tensor &g = saved["grad"], &x = saved[Table::features], &u = saved[Table::second],
+                 &v = saved["grad_grad_points"];
+    const Tensor &tg = tangents["grad"], &tx = tangents[Table::features], &tp = tangents["points"],
+                 &tu = tangents[Table::second], &tv = tangents["grad_grad_points"];
     kit::Outputs<Op> result;
-    Tensor grad_x;
-    const auto add_grad = [&](const Directions& directions, const Tensor& of_corners) {
-      if (!saved.is_requested("grad(grad)")) return;
-      kit::accumulate(result["grad(grad)"], combine(w.along(directions), of_corners));
-    };
-    const auto add_features = [&](const Directions& directions, const Tensor& grad) {
-      if (!saved.is_requested(Table::grad_features)) return;
-      kit::accumulate(grad_x, spread(w.along(directions), grad));
-    };
-    const auto add_points = [&](const Directions& directions, const Tensor& of_corners, const Tensor& grad) {
-      if (!saved.is_requested("grad(points)")) return;
-      kit::accumulate(result["grad(points)"], project(w.slopes_along(directions), of_corners, grad));
-    };
-    if (tg.defined()) {
-      add_features({v}, tg);
-      add_points({v}, x, tg);
-      if (u.defined()) add_points({}, u, tg);
-    }
-    if (tx.defined()) {
-      add_grad({v}, tx);
-      add_points({v}, tx, g);
-    }
-    if (tu.defined()) {
-      add_grad({}, tu);
-      add_points({}, tu, g);
-    }
-    if (tv.defined()) {
-      add_grad({tv}, x);
-      add_features({tv}, g);
-      add_points({tv}, x, g);
-    }
+    const auto target = [&](kit::OutputKey<Op> name) { return saved.is_requested(name) ? &result[name] : nullptr; };
+    Tensor *const grad = target("grad(grad)"), *const features = target(Table::grad_features),
+                  *const points = target("grad(points)");
+    if (tg.defined()) call.add(tg, x, u, v, {nullptr, features, points});
+    if (tx.defined()) call.add(g, tx, {}, v, {grad, nullptr, points});
+    if (tu.defined() && grad) kit::accumulate(*grad, call.forward(tu));
+    if (tu.defined() && points) kit::accumulate(*points, call.grad_points(g, tu));
+    if (tv.defined()) call.add(g, x, {}, tv, {grad, features, points});
     if (tp.defined()) {
-      add_grad({v, tp}, x);
-      add_features({v, tp}, g);
-      add_points({v, tp}, x, g);
-      if (u.defined()) {
-        add_grad({tp}, u);
-        add_points({tp}, u, g);
-      }
+      call.add(g, u, {}, tp, {grad, nullptr, points});
+      call.add_along(v, g, x, tp, {grad, features, points});
     }
-    if (grad_x.defined()) result[Table::grad_features] = table.scatter(grad_x);
-    result["grad(grad)"] = L::join(result["grad(grad)"]);
-    result["grad(points)"] = L::sum_points(result["grad(points)"]);
     return result;
   }
 
  private:
-  using L = Levels<Table>;
-
-  static Tensor gather(const Table& table, const Tensor& features) {
-    return features.defined() ? table.gather(features) : Tensor();
+  // trilinear's operator has no `order`.
+  static Orders order(const kit::Saved<DoubleBackwardFormula>& saved) {
+    if constexpr (Op::declaration.find_argument("order") < Op::declaration.arguments.size()) {
+      return saved.template attribute<"order">();
+    }
+    return {};
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/opmath.h"
+#include "interpolation/cells.h"
 
 namespace cppcuda::interpolation {
 
@@ -28,12 +29,13 @@ struct Interpolation {
   int64_t batches, points, features;
   Strided<P> point;      // [B, N, axes]
   Strided<P> direction;  // the same; may be null
+  Order order;           // only given with a direction
 
   CPPCUDA_HOST_DEVICE int64_t columns() const { return lookup.levels() * features; }
 };
 
-// With the weights w of a point's corners or, if a direction is given, their derivatives in that direction, and the
-// table's rows x of the corners:
+// With the weights w of a point's corners, differentiated by `order`, or, if a direction is given, the derivatives of
+// these in that direction, and the table's rows x of the corners:
 //
 //   out = sum_c w_c x_c                       grad_points = sum_c slopes of w_c (x_c . grad)
 //
@@ -82,9 +84,10 @@ struct TermParams {
 
   Lookup lookup;
   int64_t batches, points, first, count;
-  Strided<P> point, direction;  // as in Interpolation
-  RowNumbers row;               // of each term; the number of all rows if the corner is missing
-  kit::opmath<P>* weight;       // of each term
+  Strided<P> point, direction;  // these and `order` as in Interpolation
+  Order order;
+  RowNumbers row;          // of each term; the number of all rows if the corner is missing
+  kit::opmath<P>* weight;  // of each term
 };
 
 template <class T>
@@ -101,20 +104,6 @@ struct SumParams {
   // Threads sum runs of so many terms. Not measured.
   static constexpr int64_t run = 32;
   CPPCUDA_HOST_DEVICE int64_t runs() const { return (terms + run - 1) / run; }
-};
-
-// Where the points are, for derivatives that are composed of torch's operators: the position of a coordinate p between
-// the near and the far side of its cell is scale p + shift.
-template <class P, class Lookup_>
-struct LocateParams {
-  using Position = P;
-  using Lookup = Lookup_;
-
-  Lookup lookup;
-  int64_t batches, points;
-  Strided<P> point;
-  int64_t* rows;     // contiguous, [B, N, levels, corners]; -1 for a missing corner
-  P *scale, *shift;  // contiguous, [B, N, levels, axes]
 };
 
 }  // namespace cppcuda::interpolation

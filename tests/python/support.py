@@ -16,7 +16,6 @@ from cppcuda import _compile
 from cppcuda.testing.samples import DEVICES, OPS, OpEntry
 
 # Operators without an entry. Third derivatives call them; their results are not numbers in the dtype of an argument.
-LOCATING = {"_grid_sample3d_locate", "_hash_grid_locate"}
 
 
 def over_ops(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:

@@ -41,14 +41,14 @@ def compile_errors(declaration: str, uses: str = "") -> str:
         GOOD,
         GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor y, str mode=\\"a\\") -> Tensor[S]"',
-        '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2]) -> (Tensor sum[])"',
+        '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2], int[] k=[]) -> (Tensor sum[])"',
     ],
 )
 def test_right_declarations_compile(declaration: str) -> None:
     assert not compile_errors(declaration)
 
 
-TYPES = "an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, float, float? or bool"
+TYPES = "an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, int[], float, float? or bool"
 DIMS = "a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"
 SUFFIX = "after the sizes of a tensor may come like NAME or int"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from cppcuda.testing.compare import assert_close
 from cppcuda.testing.samples import OPS, OpEntry, Sample, forward_ops, outputs_of
-from support import LOCATING, over_ops
+from support import over_ops
 from torch import Tensor, distributed
 
 if not distributed.is_available():
@@ -37,11 +37,9 @@ RULES = {
     "grid_sample3d": "...DHWF,...N_->...NF ...FN",
     "_grid_sample3d_backward": "...NF,...DHWF,...N_->...DHWF,...N_ ...FN",
     "_grid_sample3d_double_backward": "...NF,...DHWF,...N_,...DHWF,...N_->...NF,...DHWF,...N_ ...FN",
-    "_grid_sample3d_locate": "...N_->...N_,...N_,...N_ ...N",
     "hash_grid": "...P,...ND->...N_ ...N",
     "_hash_grid_backward": "...N_,...P,...ND->...P,...ND ...N",
     "_hash_grid_double_backward": "...N_,...P,...ND,...P,...ND->...N_,...P,...ND ...N",
-    "_hash_grid_locate": "...ND->...N_,...N_,...N_ ...N",
     "upsample_bilinear2d": "NCHW->NC__ CN",
     "_upsample_bilinear2d_backward": "NCHW->NC__ CN",
     "lltm_cell": "...BI,...__,..._,...BS,...BS->...BS,...BS ...B",
@@ -121,4 +119,4 @@ def test_in_place(entry: OpEntry) -> None:
 def test_every_operator_has_a_rule() -> None:
     # DTensor does not support operators that return nothing and write to an argument named out.
     names = {name for e in OPS for name in (e.base_name, *e.writing_names) if not name.endswith(".out")}
-    assert set(RULES) == names | LOCATING
+    assert set(RULES) == names

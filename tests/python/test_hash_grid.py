@@ -95,25 +95,6 @@ def test_numbers_of_parameters(axes: int, grid: Grid, count: int) -> None:
     assert HashGrid(axes, *grid, device="meta").params.shape == (count,)
 
 
-@pytest.mark.parametrize("growth", [2.0, 1.5, math.sqrt(2), 1.3819129, 1.0472941, 1.26, 0.9])
-@over_axes
-def test_rows_and_positions(axes: int, growth: float) -> None:
-    """Of the operator that the third derivatives use."""
-    grid = Grid(12, 1, 14, 5, growth)
-    points = (3 * torch.rand(200, axes, dtype=F64) - 1).requires_grad_()
-    rows, scale, shift = ops._hash_grid_locate(points, 2**axes, 12, 14, 5, growth)
-    levels = levels_of(axes, grid)
-    expected = torch.tensor([level.scale for level in levels], dtype=F64).repeat_interleave(axes)
-    assert torch.equal(scale, expected.expand(200, -1))
-    rows = rows.view(200, 12, 2**axes)
-    for number, level in enumerate(levels):
-        assert (rows[:, number] >= level.first_row).all()
-        assert (rows[:, number] < level.first_row + level.rows).all()
-    inside = scale.view(200, 12, axes) * points.detach()[:, None] + shift.view(200, 12, axes)
-    assert (inside >= -1e-9).all() and (inside <= 1 + 1e-9).all()
-    assert not scale.requires_grad and not shift.requires_grad
-
-
 def at_vertex(vertex: tuple[int, ...], resolution: int) -> Tensor:
     """The point whose position is a vertex of a level whose scale is resolution - 1."""
     return (torch.tensor([vertex], dtype=F64) - 0.5) / (resolution - 1)
@@ -813,15 +794,3 @@ def test_options_have_the_defaults_of_tiny_cuda_nn() -> None:
     named = hash_grid(params, points, interpolation="Smoothstep")
     exact = hash_grid_reference(params.double(), points.double(), *Grid(interpolation="Smoothstep"))
     assert_close(named[:, :8].double(), exact[:, :8], rtol=1e-3, atol=1e-3)
-
-
-def test_arguments_of_locate() -> None:
-    for points, corners, message in (
-        (torch.rand(3, 5), 32, "points must have 2, 3 or 4 coordinates, got [3, 5]"),
-        (torch.rand(3, 1), 2, "points must have 2, 3 or 4 coordinates, got [3, 1]"),
-        (torch.rand(3, 3), 4, "corners must be 8 for 3 coordinates, got 4"),
-        (torch.rand(3, 3).half(), 8, "points must be of dtype float64 or float32, got Half"),
-    ):
-        with pytest.raises(RuntimeError) as caught:
-            torch.ops.cppcuda._hash_grid_locate(points, corners, 2, 14, 5, 1.5)
-        assert str(caught.value).splitlines()[0] == f"_hash_grid_locate: {message}"

@@ -48,6 +48,7 @@ using OutputMask = std::vector<bool>;
 // Copies an attribute, because it outlives its call.
 inline std::string to_owned(std::string_view v) { return std::string(v); }
 inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
+inline std::vector<int64_t> to_owned(at::IntArrayRef v) { return v.vec(); }
 inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
 template <class T>
 T to_owned(T v) {

@@ -85,6 +85,8 @@ struct CppType<Kind::string> : std::type_identity<std::string_view> {};
 template <>
 struct CppType<Kind::integer> : std::type_identity<int64_t> {};
 template <>
+struct CppType<Kind::integers> : std::type_identity<at::IntArrayRef> {};
+template <>
 struct CppType<Kind::number> : std::type_identity<double> {};
 template <>
 struct CppType<Kind::optional_number> : std::type_identity<std::optional<double>> {};

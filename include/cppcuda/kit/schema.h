@@ -31,7 +31,7 @@ struct FixedString {
   constexpr std::string_view view() const { return {value, N - 1}; }
 };
 
-enum class Kind { tensor, optional_tensor, sizes, mask, string, integer, number, optional_number, boolean };
+enum class Kind { tensor, optional_tensor, sizes, mask, string, integer, integers, number, optional_number, boolean };
 
 constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kind::optional_tensor; }
 
@@ -179,12 +179,13 @@ constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
   if (is_list(type, "bool")) return Kind::mask;
   if (type == "str") return Kind::string;
   if (type == "int") return Kind::integer;
+  if (type == "int[]") return Kind::integers;
   if (type == "float") return Kind::number;
   if (type == "float?") return Kind::optional_number;
   mistake.require(
       type == "bool",
       {type, find(type, "!") < type.size() ? " is written to, which is not supported" : " is an unknown type",
-       "; an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, float, float? or bool"});
+       "; an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, int[], float, float? or bool"});
   return Kind::boolean;
 }
 

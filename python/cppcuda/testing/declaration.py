@@ -75,6 +75,7 @@ class Declared:
     like: str = ""
     is_index: bool = False
     is_gradient: bool = False
+    has_default: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -91,10 +92,12 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _argument(text: str) -> Declared:
-    found = _ARGUMENT.fullmatch(text.split("=")[0].strip())
+    text, equals, _ = text.partition("=")
+    found = _ARGUMENT.fullmatch(text.strip())
     assert found, text
     kind, name, pattern, like, index = found.groups("")
-    return Declared(kind, name, Pattern.parse(pattern) if pattern else None, like, bool(index))
+    sizes = Pattern.parse(pattern) if pattern else None
+    return Declared(kind, name, sizes, like, bool(index), has_default=bool(equals))
 
 
 def _output(text: str) -> Declared:

@@ -318,6 +318,8 @@ def arguments_of_derivative(declaration: Declaration, forward: Declaration, args
             result.append([True] * len(declaration.outputs))
         elif a.name in by_name:
             result.append(by_name[a.name])
+        elif a.has_default:
+            break
         else:
             assert a.pattern, f"{declaration.name}: the sizes of {a.name} do not follow from its declaration"
             sizes = a.pattern.sizes(letters)
@@ -341,7 +343,7 @@ def gradients_of(reference: Callable[..., Any], declaration: Declaration, forwar
     assert len(cotangents) == len(forward.outputs), f"{declaration.name}: {cotangents} are not those of the outputs"
 
     def gradients(*args: Any) -> Any:
-        given = dict(zip(declaration.names, args, strict=True))
+        given = declaration.by_name(args)
         letters = declaration.letters(args)
         first = given[declaration.first]
         variables = {

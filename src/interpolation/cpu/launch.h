@@ -50,16 +50,6 @@ void scatter(const ScatterParams<T, P, Lookup>& p, const kit::CpuContext& cpu) {
   });
 }
 
-template <class P, class Lookup>
-void locate(const LocateParams<P, Lookup>& p, const kit::CpuContext& cpu) {
-  constexpr int axes = Lookup::axes, corners = 1 << axes;
-  const int levels = p.lookup.levels();
-  kit::parallel_rows(cpu, p.batches * p.points, levels * corners, kit::grain_size,
-                     [&](auto, int64_t begin, int64_t end) {
-                       for (int64_t row = begin; row < end; ++row) locate_point(p, row / p.points, row % p.points);
-                     });
-}
-
 // Adds the kernels for a lookup. Returns true, so that it can initialise a constant.
 template <class Lookup>
 bool add_to_table() {
@@ -67,14 +57,6 @@ bool add_to_table() {
     kit::add_to_table(&gather<T, P, Lookup>);
     kit::add_to_table(&scatter<T, P, Lookup>);
   });
-}
-
-// Adds the kernel for a lookup whose third derivatives need it.
-template <class Lookup>
-bool add_locate_to_table() {
-  kit::add_to_table(&locate<float, Lookup>);
-  kit::add_to_table(&locate<double, Lookup>);
-  return true;
 }
 
 }  // namespace cppcuda::interpolation

@@ -28,11 +28,8 @@ struct CellLoops {
   using Rows = char* [block_points];
 
   CPPCUDA_FLATTEN [[gnu::noinline]] static void locate(const Lookup& lookup, int64_t batch, int64_t n, int level,
-                                                       Block& block) {
-    lookup.locate(batch, n, block.valid, level, block.point, block.cells);
-    if constexpr (Lookup::is_curved) {
-      if (lookup.is_smooth) smooth(block.cells);
-    }
+                                                       Order order, Block& block) {
+    interpolation::locate(lookup, batch, n, block.valid, level, block.point, order, block.cells);
   }
 
   // The weights of the corners or, with a direction, their derivatives.
@@ -135,7 +132,7 @@ struct Loops {
       block.valid = static_cast<int>(end - n < block_points ? end - n : block_points);
       read(p.point, batch, n, block.valid, block.point);
       if (p.direction.data) read(p.direction, batch, n, block.valid, block.direction);
-      Cell::locate(p.lookup, batch, n, level, block);
+      Cell::locate(p.lookup, batch, n, level, p.order, block);
       prepare(block);
     };
     prepare_if_any(first, blocks[0]);

@@ -115,20 +115,15 @@ struct Located {
   Cells<A, axes, 1> cells;
 
   template <class T>
-  __device__ Located(const Lookup& lookup, const Points<T>& points, const Place& place, int level) {
+  __device__ Located(const Lookup& lookup, const Points<T>& points, const Place& place, int level,
+                     const Order& order = {}) {
     A point[axes][1];
     points.read(place.batch, place.n, point);
-    locate(lookup, point, place, level);
+    locate(lookup, place.batch, place.n, 1, level, point, order, cells);
   }
-  __device__ Located(const Lookup& lookup, const A (&point)[axes][1], const Place& place, int level) {
-    locate(lookup, point, place, level);
-  }
-
-  __device__ void locate(const Lookup& lookup, const A (&point)[axes][1], const Place& place, int level) {
-    lookup.locate(place.batch, place.n, 1, level, point, cells);
-    if constexpr (Lookup::is_curved) {
-      if (lookup.is_smooth) smooth(cells);
-    }
+  __device__ Located(const Lookup& lookup, const A (&point)[axes][1], const Place& place, int level,
+                     const Order& order = {}) {
+    locate(lookup, place.batch, place.n, 1, level, point, order, cells);
   }
 
   __device__ A weight(int c) const { return cells.weight(c, 0); }
@@ -387,7 +382,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks
     A direction[axes][1], sum_points[axes] = {};
     directions.read(place.batch, place.n, direction);
     for (int level = levels.first; level < levels.end; ++level) {
-      const Located<A, Lookup> at(p.lookup, points, place, level);
+      const Located<A, Lookup> at(p.lookup, points, place, level, p.order);
       const int64_t first_row = p.lookup.first_row(level), column = level * p.features;
       const T* grad = p.grad.data ? p.grad.at(place.batch, place.n) + column * p.grad.column : nullptr;
       for (int64_t f = int64_t{lanes.index} * N; f < p.features; f += int64_t{lanes.count} * N) {
@@ -437,7 +432,7 @@ __global__ void __launch_bounds__(kit::threads_per_block)
     points.read(place.batch, place.n, point);
 #pragma unroll 1
     for (int level = levels.first; level < levels.end; ++level) {
-      const Located<A, Lookup> at(p.lookup, point, place, level);
+      const Located<A, Lookup> at(p.lookup, point, place, level, p.order);
       A weight[corners];
       at.weigh(directions, place, weight);
       A* table = kit::base_address(p.table + (place.batch * rows + p.lookup.first_row(level)) * features);
@@ -468,7 +463,7 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   Lanes(0).for_each(p.count, [&](int64_t i) {
     const Place place = place_of(work, p.first + i);
     const int level = place.group;
-    const Located<A, Lookup> at(p.lookup, points, place, level);
+    const Located<A, Lookup> at(p.lookup, points, place, level, p.order);
     A weight[corners];
     at.weigh(directions, place, weight);
     const int64_t first_row = place.batch * rows + p.lookup.first_row(level);
@@ -550,16 +545,6 @@ __global__ void __launch_bounds__(kit::threads_per_block) join_kernel(SumParams<
       for (int64_t r = run + 1; r <= last; ++r) sum += p.partial[r * p.features + f];
       p.table[row * p.features + f] += sum;
     }
-  });
-}
-
-// ---- locate
-
-template <class P, class Lookup>
-__global__ void __launch_bounds__(kit::threads_per_block) locate_kernel(LocateParams<P, Lookup> p, Work work) {
-  Lanes(0).for_each(work.count, [&](int64_t index) {
-    const Place place = place_of(work, index);
-    locate_point(p, place.batch, place.n);
   });
 }
 

@@ -17,7 +17,7 @@ inline Work work_of(int64_t groups, int64_t batches, int64_t points, int lane_bi
 // What the Params have besides points, which kernels read through Points.
 template <class T, class P, class Lookup>
 Interpolation<T, T, Lookup> without_points(const Interpolation<T, P, Lookup>& p) {
-  return {p.lookup, p.batches, p.points, p.features, {}, {}};
+  return {p.lookup, p.batches, p.points, p.features, {}, {}, p.order};
 }
 
 // Whether accesses of this many values are aligned. A row is contiguous.
@@ -157,12 +157,6 @@ void sum(const SumParams<T>& p, kit::CudaStream& stream) {
   kit::launch(join_kernel<T>, point_launch(p.runs() - 1, p.features, 1).shape, stream, p, work);
 }
 
-template <class P, class Lookup>
-void locate(const LocateParams<P, Lookup>& p, kit::CudaStream& stream) {
-  kit::launch(locate_kernel<P, Lookup>, kit::grid_stride_launch(p.batches * p.points), stream, p,
-              work_of(1, p.batches, p.points, 0));
-}
-
 // Adds the kernels for a lookup. Returns true, so that it can initialise a constant.
 template <class Lookup>
 bool add_to_table() {
@@ -174,14 +168,6 @@ bool add_to_table() {
     kit::add_to_table(&terms<T, Lookup>);
     kit::add_to_table(&sum<T>);
   });
-}
-
-// Adds the kernel for a lookup whose third derivatives need it.
-template <class Lookup>
-bool add_locate_to_table() {
-  kit::add_to_table(&locate<float, Lookup>);
-  kit::add_to_table(&locate<double, Lookup>);
-  return true;
 }
 
 }  // namespace cppcuda::interpolation

@@ -28,13 +28,7 @@ class Volume {
   explicit Volume(const Saved& saved)
       : size_(saved.template attribute<"size">()),
         padding_mode_(saved.template attribute<"padding_mode">()),
-        align_corners_(saved.template attribute<"align_corners">()) {
-    // Only the third derivatives need these.
-    if constexpr (std::is_same_v<typename Saved::Op, DoubleBackward>) {
-      std::tie(voxels_, scale_, shift_) =
-          Locate::call(kit::in_opmath(saved["points"]), size_, padding_mode_, align_corners_);
-    }
-  }
+        align_corners_(saved.template attribute<"align_corners">()) {}
 
   Tensor forward(const Tensor& input, const Tensor& points) const {
     return Forward::call(input, points, padding_mode_, align_corners_);
@@ -45,38 +39,18 @@ class Volume {
   }
   auto double_backward(const Tensor& grad, const OptionalTensor& input, const Tensor& points,
                        const OptionalTensor& grad_grad_input, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask) const {
+                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
     return DoubleBackward::call(grad, input, points, grad_grad_input, grad_grad_points, size_, padding_mode_,
-                                align_corners_, output_mask);
-  }
-
-  Tensor gather(const Tensor& input) const {
-    using interpolation::merge_dims;
-    return interpolation::gather_rows(merge_dims(merge_dims(input, -4), -3), voxels_);
-  }
-  Tensor scatter(const Tensor& of_voxels) const {
-    c10::SymDimVector table{size_[0] * size_[1] * size_[2], of_voxels.sym_size(-1)};
-    c10::SymDimVector volume{size_[0], size_[1], size_[2], of_voxels.sym_size(-1)};
-    if (voxels_.dim() == 3) {
-      for (auto* sizes : {&table, &volume}) sizes->insert(sizes->begin(), voxels_.sym_size(0));
-    }
-    return interpolation::scatter_rows(of_voxels, voxels_, table).reshape_symint(volume);
-  }
-  interpolation::Weights weights(const Tensor& points) const {
-    return interpolation::weights_at(points, scale_, shift_, /*smooth=*/false);
+                                align_corners_, output_mask, order);
   }
 
  private:
   std::vector<c10::SymInt> size_;
   std::string padding_mode_;
   bool align_corners_;
-  Tensor voxels_, scale_, shift_;
 };
 
-TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  interpolation::implement_autograd<Volume>(m);
-  m.impl(Locate::name, kit::without_gradient<Locate>());
-}
+TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) { interpolation::implement_autograd<Volume>(m); }
 
 }  // namespace
 }  // namespace cppcuda::ops::grid_sample3d

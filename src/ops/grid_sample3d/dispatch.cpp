@@ -46,30 +46,22 @@ std::tuple<Tensor, Tensor, Tensor> double_backward(const Tensor& grad, const Opt
                                                    const Tensor& points, const OptionalTensor& grad_grad_input,
                                                    const Tensor& grad_grad_points, c10::SymIntArrayRef size,
                                                    std::string_view padding_mode, bool align_corners,
-                                                   c10::List<bool> output_mask) {
+                                                   c10::List<bool> output_mask, at::IntArrayRef order) {
   auto [grad_grad, grad_input, grad_points] = kit::allocate(double_backward_shape(
-      grad, input, points, grad_grad_input, grad_grad_points, size, padding_mode, align_corners, output_mask));
+      grad, input, points, grad_grad_input, grad_grad_points, size, padding_mode, align_corners, output_mask, order));
   interpolation::run_double_backward(
       lookup<DoubleBackward>(C10_AS_INTARRAYREF_SLOW(size), padding_mode, align_corners), grad,
       as_table(kit::tensor_or_undefined(input)), points, as_table(kit::tensor_or_undefined(grad_grad_input)),
-      grad_grad_points, requested(grad_grad, output_mask[0]), as_table(requested(grad_input, output_mask[1])),
+      grad_grad_points, interpolation::order_of(DoubleBackward::base_name(), order, points),
+      requested(grad_grad, output_mask[0]), as_table(requested(grad_input, output_mask[1])),
       requested(grad_points, output_mask[2]));
   return {grad_grad, grad_input, grad_points};
-}
-
-std::tuple<Tensor, Tensor, Tensor> locate(const Tensor& points, c10::SymIntArrayRef size, std::string_view padding_mode,
-                                          bool align_corners) {
-  auto [voxels, scale, shift] = kit::allocate(locate_shape(points, size, padding_mode, align_corners));
-  interpolation::run_locate(lookup<Locate>(C10_AS_INTARRAYREF_SLOW(size), padding_mode, align_corners),
-                            Locate::base_name(), points, voxels, scale, shift);
-  return {voxels, scale, shift};
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   kit::implement<Forward, forward>(m);
   kit::implement<Backward, backward>(m);
   kit::implement<DoubleBackward, double_backward>(m);
-  kit::implement<Locate, locate>(m);
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   kit::define<Forward, forward_shape>(m);
   kit::define<Backward, backward_shape>(m);
   kit::define<DoubleBackward, double_backward_shape>(m);
-  kit::define<Locate, locate_shape>(m);
 }
 
 }  // namespace ops::grid_sample3d

@@ -17,20 +17,15 @@ using Backward = kit::Op<
     kit::MayBeWider<"points">, kit::Independent<"N", "F">, kit::GradientReads<"points", "input">>;
 
 // The derivative of Backward, where grad_grad_input and grad_grad_points are the gradients of its outputs. input may be
-// missing if only its own gradient is requested, and a missing grad_grad_input is zeros.
+// missing if only its own gradient is requested, and a missing grad_grad_input is zeros. The weights are differentiated
+// order[k] times by coordinate k.
 using DoubleBackward = kit::Op<
     "cppcuda::_grid_sample3d_double_backward(Tensor grad[B?, N, F], Tensor? input[B?, D, H, W, F], "
     "Tensor points[B?, N, 3], Tensor? grad_grad_input[B?, D, H, W, F], "
     "Tensor grad_grad_points[B?, N, 3] like points, SymInt[3] size[D, H, W], str padding_mode, bool align_corners, "
-    "bool[3] output_mask) -> (Tensor grad(grad), Tensor grad(input)[B?, D, H, W, F], Tensor grad(points))",
+    "bool[3] output_mask, int[] order=[]) -> "
+    "(Tensor grad(grad), Tensor grad(input)[B?, D, H, W, F], Tensor grad(points))",
     kit::MayBeWider<"points">, kit::Independent<"N", "F">, kit::GradientReads<"grad", "input">,
     kit::GradientReads<"points", "input">>;
-
-// For third derivatives: the eight voxels around a point, numbered as those of [D, H, W], -1 outside; and its position
-// between them along each axis, scale points + shift.
-using Locate = kit::Op<
-    "cppcuda::_grid_sample3d_locate(Tensor points[B?, N, 3], SymInt[3] size[D, H, W], str padding_mode, "
-    "bool align_corners) -> (Tensor voxels[B?, N, 8] int64, Tensor scale[B?, N, 3], Tensor shift[B?, N, 3])",
-    kit::Independent<"N">>;
 
 }  // namespace cppcuda::ops::grid_sample3d

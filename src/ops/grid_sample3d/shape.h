@@ -46,14 +46,9 @@ inline auto backward_shape(const Tensor& grad, const OptionalTensor& input, cons
 inline auto double_backward_shape(const Tensor& grad, const OptionalTensor& input, const Tensor& points,
                                   const OptionalTensor& grad_grad_input, const Tensor& grad_grad_points,
                                   c10::SymIntArrayRef size, std::string_view padding_mode, bool align_corners,
-                                  c10::List<bool> output_mask) {
+                                  c10::List<bool> output_mask, at::IntArrayRef order) {
   return checked_outputs<DoubleBackward>(size, "size", size, padding_mode, grad, input, points, grad_grad_input,
-                                         grad_grad_points, size, padding_mode, align_corners, output_mask);
-}
-
-inline auto locate_shape(const Tensor& points, c10::SymIntArrayRef size, std::string_view padding_mode,
-                         bool align_corners) {
-  return checked_outputs<Locate>(size, "size", size, padding_mode, points, size, padding_mode, align_corners);
+                                         grad_grad_points, size, padding_mode, align_corners, output_mask, order);
 }
 
 }  // namespace cppcuda::ops::grid_sample3d

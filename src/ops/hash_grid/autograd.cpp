@@ -33,18 +33,7 @@ class Grid {
         log2_hashmap_size_(saved.template attribute<"log2_hashmap_size">()),
         base_resolution_(saved.template attribute<"base_resolution">()),
         per_level_scale_(saved.template attribute<"per_level_scale">()),
-        interpolation_(saved.template attribute<"interpolation">()) {
-    // Only the third derivatives need these.
-    if constexpr (std::is_same_v<typename Saved::Op, DoubleBackward>) {
-      const Tensor points = kit::in_opmath(saved["points"]);
-      const int64_t axes = points.size(-1), corners = int64_t{1} << axes;
-      const auto [rows, scale, shift] =
-          Locate::call(points, corners, levels_, log2_hashmap_size_, base_resolution_, per_level_scale_);
-      rows_ = by_level(rows, corners);
-      scale_ = by_level(scale, axes);
-      shift_ = by_level(shift, axes);
-    }
-  }
+        interpolation_(saved.template attribute<"interpolation">()) {}
 
   Tensor forward(const Tensor& params, const Tensor& points) const {
     return Forward::call(params, points, levels_, features_, log2_hashmap_size_, base_resolution_, per_level_scale_,
@@ -57,49 +46,22 @@ class Grid {
   }
   auto double_backward(const Tensor& grad, const OptionalTensor& params, const Tensor& points,
                        const OptionalTensor& grad_grad_params, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask) const {
+                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
     return DoubleBackward::call(grad, params, points, grad_grad_params, grad_grad_points, size_, levels_, features_,
-                                log2_hashmap_size_, base_resolution_, per_level_scale_, interpolation_, output_mask);
+                                log2_hashmap_size_, base_resolution_, per_level_scale_, interpolation_, output_mask,
+                                order);
   }
 
-  Tensor gather(const Tensor& params) const {
-    c10::SymDimVector table(params.sym_sizes());
-    table.back() = size_[0] / features_;
-    table.push_back(features_);
-    return interpolation::gather_rows(params.reshape_symint(table), rows_);
-  }
-  Tensor scatter(const Tensor& of_corners) const {
-    c10::SymDimVector table{size_[0] / features_, features_};
-    if (rows_.dim() == 4) table.insert(table.begin(), rows_.sym_size(0));
-    return interpolation::merge_dims(interpolation::scatter_rows(of_corners, rows_, table), -2);
-  }
-  interpolation::Weights weights(const Tensor& points) const {
-    return interpolation::weights_at(points.unsqueeze(-2), scale_, shift_, interpolation_ == "Smoothstep");
-  }
-
-  c10::SymInt levels() const { return levels_; }
   c10::SymInt columns() const { return levels_ * features_; }
 
  private:
-  // [..., levels * columns] -> [..., levels, columns]
-  Tensor by_level(const Tensor& t, int64_t columns) const {
-    c10::SymDimVector sizes(t.sym_sizes());
-    sizes.back() = levels_;
-    sizes.push_back(columns);
-    return t.reshape_symint(sizes);
-  }
-
   std::vector<c10::SymInt> size_;
   int64_t levels_, features_, log2_hashmap_size_, base_resolution_;
   double per_level_scale_;
   std::string interpolation_;
-  Tensor rows_, scale_, shift_;
 };
 
-TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  interpolation::implement_autograd<Grid>(m);
-  m.impl(Locate::name, kit::without_gradient<Locate>());
-}
+TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) { interpolation::implement_autograd<Grid>(m); }
 
 }  // namespace
 }  // namespace cppcuda::ops::hash_grid

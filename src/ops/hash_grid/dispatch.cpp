@@ -75,39 +75,27 @@ std::tuple<Tensor, Tensor, Tensor> double_backward(const Tensor& grad, const Opt
                                                    int64_t n_levels, int64_t n_features_per_level,
                                                    int64_t log2_hashmap_size, int64_t base_resolution,
                                                    double per_level_scale, std::string_view interpolation,
-                                                   c10::List<bool> output_mask) {
+                                                   c10::List<bool> output_mask, at::IntArrayRef order) {
   auto [grad_grad, grad_params, grad_points] = kit::allocate(double_backward_shape(
       grad, params, points, grad_grad_params, grad_grad_points, size, n_levels, n_features_per_level, log2_hashmap_size,
-      base_resolution, per_level_scale, interpolation, output_mask));
+      base_resolution, per_level_scale, interpolation, output_mask, order));
   const Config config{n_levels, n_features_per_level, log2_hashmap_size, base_resolution, per_level_scale};
+  const auto by = interpolation::order_of(DoubleBackward::base_name(), order, points);
   const Tensor of_grad = requested(grad_grad, output_mask[0]),
                of_table = as_table(requested(grad_params, output_mask[1]), config),
                of_points = requested(grad_points, output_mask[2]);
   with_lookup(points.size(-1), config, is_smooth(DoubleBackward::base_name(), interpolation), [&](const auto& lookup) {
     interpolation::run_double_backward(lookup, grad, as_table(kit::tensor_or_undefined(params), config), points,
                                        as_table(kit::tensor_or_undefined(grad_grad_params), config), grad_grad_points,
-                                       of_grad, of_table, of_points);
+                                       by, of_grad, of_table, of_points);
   });
   return {grad_grad, grad_params, grad_points};
-}
-
-std::tuple<Tensor, Tensor, Tensor> locate(const Tensor& points, int64_t corners, int64_t n_levels,
-                                          int64_t log2_hashmap_size, int64_t base_resolution, double per_level_scale) {
-  auto [rows, scale, shift] =
-      kit::allocate(locate_shape(points, corners, n_levels, log2_hashmap_size, base_resolution, per_level_scale));
-  const Config config{n_levels, 1, log2_hashmap_size, base_resolution, per_level_scale};
-  with_lookup(points.size(-1), config, /*is_smooth=*/false,
-              [&, &rows = rows, &scale = scale, &shift = shift](const auto& lookup) {
-                interpolation::run_locate(lookup, Locate::base_name(), points, rows, scale, shift);
-              });
-  return {rows, scale, shift};
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   kit::implement<Forward, forward>(m);
   kit::implement<Backward, backward>(m);
   kit::implement<DoubleBackward, double_backward>(m);
-  kit::implement<Locate, locate>(m);
 }
 
 }  // namespace

@@ -18,22 +18,15 @@ using Backward = kit::Op<
     kit::MayBeWider<"points">, kit::Independent<"N">, kit::GradientReads<"points", "params">>;
 
 // The derivative of Backward, where grad_grad_params and grad_grad_points are the gradients of its outputs. params may
-// be missing if only its own gradient is requested, and a missing grad_grad_params is zeros.
+// be missing if only its own gradient is requested, and a missing grad_grad_params is zeros. The weights are
+// differentiated order[k] times by coordinate k.
 using DoubleBackward = kit::Op<
     "cppcuda::_hash_grid_double_backward(Tensor grad[B?, N, LC], Tensor? params[B?, P], Tensor points[B?, N, D], "
     "Tensor? grad_grad_params[B?, P], Tensor grad_grad_points[B?, N, D] like points, SymInt[1] size[P], "
     "int n_levels[L], int n_features_per_level[C], int log2_hashmap_size, int base_resolution, "
-    "float per_level_scale, str interpolation, bool[3] output_mask) -> "
+    "float per_level_scale, str interpolation, bool[3] output_mask, int[] order=[]) -> "
     "(Tensor grad(grad), Tensor grad(params)[B?, P], Tensor grad(points))",
     kit::MayBeWider<"points">, kit::Independent<"N">, kit::GradientReads<"grad", "params">,
     kit::GradientReads<"points", "params">>;
-
-// For third derivatives: for each level the rows of the corners around a point, `corners` many, and its position
-// between them along each axis, scale points + shift.
-using Locate = kit::Op<
-    "cppcuda::_hash_grid_locate(Tensor points[B?, N, D], int corners[C], int n_levels[L], int log2_hashmap_size, "
-    "int base_resolution, float per_level_scale) -> "
-    "(Tensor rows[B?, N, LC] int64, Tensor scale[B?, N, LD], Tensor shift[B?, N, LD])",
-    kit::Independent<"N">>;
 
 }  // namespace cppcuda::ops::hash_grid

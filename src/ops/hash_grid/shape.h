@@ -38,22 +38,11 @@ inline auto double_backward_shape(const Tensor& grad, const OptionalTensor& para
                                   const OptionalTensor& grad_grad_params, const Tensor& grad_grad_points,
                                   c10::SymIntArrayRef size, int64_t n_levels, int64_t n_features_per_level,
                                   int64_t log2_hashmap_size, int64_t base_resolution, double per_level_scale,
-                                  std::string_view interpolation, c10::List<bool> output_mask) {
+                                  std::string_view interpolation, c10::List<bool> output_mask, at::IntArrayRef order) {
   return checked_outputs<DoubleBackward>(
       {n_levels, n_features_per_level, log2_hashmap_size, base_resolution, per_level_scale}, interpolation, points,
       "size", [&] { return size[0]; }, grad, params, points, grad_grad_params, grad_grad_points, size, n_levels,
-      n_features_per_level, log2_hashmap_size, base_resolution, per_level_scale, interpolation, output_mask);
-}
-
-inline auto locate_shape(const Tensor& points, int64_t corners, int64_t n_levels, int64_t log2_hashmap_size,
-                         int64_t base_resolution, double per_level_scale) {
-  check_config(Locate::base_name(), {n_levels, 1, log2_hashmap_size, base_resolution, per_level_scale});
-  auto outputs =
-      kit::Shape<Locate>::outputs(points, corners, n_levels, log2_hashmap_size, base_resolution, per_level_scale);
-  const int64_t axes = check_axes(Locate::base_name(), points);
-  TORCH_CHECK(corners == int64_t{1} << axes, Locate::base_name(), ": corners must be ", int64_t{1} << axes, " for ",
-              axes, " coordinates, got ", corners);
-  return outputs;
+      n_features_per_level, log2_hashmap_size, base_resolution, per_level_scale, interpolation, output_mask, order);
 }
 
 }  // namespace cppcuda::ops::hash_grid

@@ -32,17 +32,10 @@ class Table {
   }
   auto double_backward(const Tensor& grad, const OptionalTensor& table, const Tensor& points,
                        const OptionalTensor& grad_grad_table, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask) const {
-    return DoubleBackward::call(grad, table, corners_, points, grad_grad_table, grad_grad_points, size_, output_mask);
+                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
+    return DoubleBackward::call(grad, table, corners_, points, grad_grad_table, grad_grad_points, size_, output_mask,
+                                order);
   }
-
-  Tensor gather(const Tensor& table) const { return interpolation::gather_rows(table, corners_); }
-  Tensor scatter(const Tensor& of_corners) const {
-    c10::SymDimVector sizes{size_[0], of_corners.sym_size(-1)};
-    if (corners_.dim() == 3) sizes.insert(sizes.begin(), corners_.sym_size(0));
-    return interpolation::scatter_rows(of_corners, corners_, sizes);
-  }
-  interpolation::Weights weights(const Tensor& points) const { return interpolation::unit_weights(points); }
 
  private:
   Tensor corners_;
@@ -69,14 +62,14 @@ struct WithGradFormula : Table::Attributes {
     if (!gradient.defined()) return result;
     const auto add = [&](const Tensor& grad, const Tensor& direction) {
       const auto [unused, grad_table, grad_points] =
-          table.double_backward(grad, x, p, std::nullopt, direction, c10::List<bool>({false, of_table, of_points}));
+          table.double_backward(grad, x, p, std::nullopt, direction, c10::List<bool>({false, of_table, of_points}), {});
       if (of_table) kit::accumulate(result["table"], grad_table);
       if (of_points) kit::accumulate(result["points"], grad_points);
     };
     if (gradient.sym_size(-2) == 1) {  // of one feature, the sum over the axes is a derivative in one direction
       add(at::ones_like(gradient.select(-1, 0)), gradient.select(-2, 0).to(p.scalar_type()));
     } else {
-      for (int64_t d = 0; d < 3; ++d) add(gradient.select(-1, d), axis(p, d));
+      for (int64_t d = 0; d < 3; ++d) add(gradient.select(-1, d), interpolation::direction(p, d));
     }
     return result;
   }
@@ -90,30 +83,14 @@ struct WithGradFormula : Table::Attributes {
       std::tie(result["value"], result["gradient"]) = WithGrad::call(tx, saved["corners"], p);
     }
     if (!tp.defined()) return result;
-    kit::accumulate(result["value"], along(table, x, p, tp));
-    // The derivative of gradient[..., d] in the direction tp is that of the derivative in the direction tp by axis d.
+    const auto along = [&](const interpolation::Orders& order) {
+      return interpolation::call_double_backward(table, {}, x, p, {}, tp, {true, false, false}, order)["grad(grad)"];
+    };
+    kit::accumulate(result["value"], along({}));
     std::vector<Tensor> by_axis;
-    const auto weights = table.weights(p);
-    const Tensor features = table.gather(x);
-    for (int64_t d = 0; d < 3; ++d) {
-      by_axis.push_back(interpolation::combine(weights.along_axis(d).along({tp}), features));
-    }
+    for (int64_t d = 0; d < 3; ++d) by_axis.push_back(along(interpolation::raised({}, p, d)));
     kit::accumulate(result["gradient"], at::stack(by_axis, -1));
     return result;
-  }
-
- private:
-  // The direction of an axis, for each point.
-  static Tensor axis(const Tensor& points, int64_t d) {
-    const Tensor p = points.select(-1, 0);
-    std::vector<Tensor> coordinates;
-    for (int64_t i = 0; i < 3; ++i) coordinates.push_back(i == d ? at::ones_like(p) : at::zeros_like(p));
-    return at::stack(coordinates, -1);
-  }
-
-  // The derivative of the values in a direction.
-  static Tensor along(const Table& table, const Tensor& x, const Tensor& points, const Tensor& direction) {
-    return interpolation::call_double_backward(table, {}, x, points, {}, direction, {true, false, false})["grad(grad)"];
   }
 };
 

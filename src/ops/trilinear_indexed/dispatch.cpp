@@ -65,15 +65,16 @@ std::tuple<Tensor, Tensor, Tensor> double_backward(const Tensor& grad, const Opt
                                                    const Tensor& corners, const Tensor& points,
                                                    const OptionalTensor& grad_grad_table,
                                                    const Tensor& grad_grad_points, c10::SymIntArrayRef size,
-                                                   c10::List<bool> output_mask) {
+                                                   c10::List<bool> output_mask, at::IntArrayRef order) {
   auto [grad_grad, grad_table, grad_points] = kit::allocate(kit::Shape<DoubleBackward>::outputs(
-      grad, table, corners, points, grad_grad_table, grad_grad_points, size, output_mask));
+      grad, table, corners, points, grad_grad_table, grad_grad_points, size, output_mask, order));
   const Tensor of_grad = requested(grad_grad, output_mask[0]), of_table = requested(grad_table, output_mask[1]),
                of_points = requested(grad_points, output_mask[2]);
+  const auto by = interpolation::order_of(DoubleBackward::base_name(), order, points);
   with_lookup<DoubleBackward>(corners, size[0].expect_int(), [&](const auto& lookup) {
     interpolation::run_double_backward(lookup, grad, kit::tensor_or_undefined(table), points,
-                                       kit::tensor_or_undefined(grad_grad_table), grad_grad_points, of_grad, of_table,
-                                       of_points);
+                                       kit::tensor_or_undefined(grad_grad_table), grad_grad_points, by, of_grad,
+                                       of_table, of_points);
   });
   return {grad_grad, grad_table, grad_points};
 }

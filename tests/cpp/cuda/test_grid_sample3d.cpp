@@ -22,9 +22,9 @@ struct GridSample3d {
   }
   auto double_backward(const Tensor& grad, const std::optional<Tensor>& input, const Tensor& points,
                        const std::optional<Tensor>& grad_grad_input, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask) const {
+                       const c10::List<bool>& output_mask, at::IntArrayRef order = {}) const {
     return op::DoubleBackward::call(grad, input, points, grad_grad_input, grad_grad_points, size, padding_mode,
-                                    align_corners, output_mask);
+                                    align_corners, output_mask, order);
   }
 };
 
@@ -118,16 +118,6 @@ TEST_P(CudaGridSample3dInOrder, SlicesOfPoints) {
   });
 }
 
-using CudaGridSample3dLocate = CudaGridSample3d;
-
-TEST_P(CudaGridSample3dLocate, EqualsTheCpu) {
-  const std::vector<c10::SymInt> size{2, 3, 4};
-  const Tensor points = random({2, 70, 3}, -1.5, 1.5).to(GetParam().wide);
-  const auto actual = to_vector(op::Locate::call(on_cuda(points), size, "zeros", false));
-  const auto expected = to_vector(op::Locate::call(points, size, "zeros", false));
-  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(close(actual[i].cpu(), expected[i], GetParam().tolerance));
-}
-
 TEST_P(CudaGridSample3d, NothingToDo) {
   for (const auto& [points, features] : {std::pair{0, 2}, {3, 0}}) {
     const GridSample3d grid{.size = {2, 2, 2}};
@@ -136,8 +126,6 @@ TEST_P(CudaGridSample3d, NothingToDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaGridSample3dInOrder, ::testing::ValuesIn(all_dtypes, all_dtypes + 4),
-                         [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(All, CudaGridSample3dLocate, ::testing::ValuesIn(all_dtypes, all_dtypes + 2),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(All, CudaGridSample3d, ::testing::ValuesIn(all_dtypes),
                          [](const auto& info) { return info.param.name; });

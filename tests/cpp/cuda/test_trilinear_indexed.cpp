@@ -21,9 +21,9 @@ struct TrilinearIndexed {
   }
   auto double_backward(const Tensor& grad, const std::optional<Tensor>& table, const Tensor& points,
                        const std::optional<Tensor>& grad_grad_table, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask) const {
+                       const c10::List<bool>& output_mask, at::IntArrayRef order = {}) const {
     return op::DoubleBackward::call(grad, table, corners_for(grad), points, grad_grad_table, grad_grad_points,
-                                    std::vector<c10::SymInt>{rows}, output_mask);
+                                    std::vector<c10::SymInt>{rows}, output_mask, order);
   }
 };
 

@@ -4,8 +4,7 @@
 namespace cppcuda::ops::grid_sample3d {
 namespace {
 
-[[maybe_unused]] const bool added =
-    interpolation::add_to_table<Lookup>() && interpolation::add_locate_to_table<Lookup>();
+[[maybe_unused]] const bool added = interpolation::add_to_table<Lookup>();
 
 }  // namespace
 }  // namespace cppcuda::ops::grid_sample3d

@@ -6,7 +6,7 @@ namespace cppcuda::ops::hash_grid {
 namespace {
 
 [[maybe_unused]] const bool added = []<int... Axes>(std::integer_sequence<int, Axes...>) {
-  return ((interpolation::add_to_table<Lookup<Axes>>() && interpolation::add_locate_to_table<Lookup<Axes>>()) && ...);
+  return (interpolation::add_to_table<Lookup<Axes>>() && ...);
 }(std::integer_sequence<int, 2, 3, 4>());
 
 }  // namespace
