@@ -467,12 +467,12 @@ def cases() -> Iterator[Case]:
             yield upsample(mode, layout, threads="one")
             yield upsample(mode, layout, dtype="bfloat16")
         yield asymmetric(mode)
-        for features, side in ((32, 64), (128, 64), (4, 128)):
+        for features, side in ((32, 64), (128, 64), (4, 128), (1, 64), (1, 256)):
             yield grid_sample3d(mode, features, side)
     for features in (2, 8, 32):
         yield eikonal(features)
     for mode in (*modes, "both"):
-        for features in (2, 8, 32, 128):
+        for features in (1, 2, 8, 32, 128):
             yield trilinear_indexed(mode, features, 46, regime="reused")
     for mode, features, side in product(("backward", "both"), (2, 32), (10, 2)):
         yield trilinear_indexed(mode, features, side, regime="reused")

@@ -79,6 +79,8 @@ def _targets() -> Iterator[Target]:
             yield target(f"grid_sample3d {mode}, F=32 and 128", peer, 8, **grid, mode=mode, size=sizes)
             text = f"grid_sample3d {mode}, F=4 in 128^3"
             yield target(text, peer, bound, **grid, mode=mode, size="65536x4 of 128^3")
+            sizes = tuple(f"65536x1 of {side}^3" for side in (64, 256))
+            yield target(f"grid_sample3d {mode}, one channel", peer, 1.3, **grid, mode=mode, size=sizes)
 
     for mode, bounds in (("forward", (10, 1.2)), ("backward", (50, 50))):
         where = {"op": "hash_grid", "mode": mode, "regime": "reused"}

@@ -56,6 +56,19 @@ def test_trilinear_backward_for_feats() -> None:
     torch.testing.assert_close(grad_feats[..., at].double(), expected, rtol=2**-8, atol=1e-5)
 
 
+def test_volume_of_one_channel() -> None:
+    """More voxels than 32 bits number, sampled at their centres."""
+    needs_memory(GIB)
+    size = (4, 1 << 15, (1 << 15) + 64)
+    input = zeros(*size, 1)
+    assert input.numel() > 2**32
+    at = torch.stack([torch.randint(s, (200,)) for s in size])
+    input[tuple(at)] = torch.randn(200, 1).bfloat16()
+    points = torch.stack([2 * i / (s - 1) - 1 for i, s in zip(at, size, strict=True)][::-1], -1)
+    out = cppcuda.functional.grid_sample3d(input, points, align_corners=True)
+    torch.testing.assert_close(out.float(), input[tuple(at)].float(), rtol=2**-6, atol=2**-6)
+
+
 def test_trilinear_rows_past_2_31() -> None:
     """The offsets of rows, not of features, need 64 bits: checks a few rows of a very tall tensor."""
     rows = (1 << 31) // 8 + 5

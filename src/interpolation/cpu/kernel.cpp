@@ -18,6 +18,20 @@ CPPCUDA_INLINE V load(const T* row, int64_t f, int64_t step, Count n) {
   return Unit ? V::load(row + f, n) : V::load(row + f * step, step, n);
 }
 
+// A value of each of n points, `row` elements apart.
+template <class V, class T>
+CPPCUDA_INLINE V load_points(const T* from, int64_t row, int64_t n) {
+  if (row == 1) return n == V::lanes ? V::load(from) : V::load(from, n);
+  return V::load(from, row, n);
+}
+template <class V, class T>
+CPPCUDA_INLINE void store_points(V values, T* to, int64_t row, int64_t n) {
+  if (row == 1) return n == V::lanes ? values.store(to) : values.store(to, n);
+  T memory[V::lanes];
+  values.store(memory);
+  for (int64_t i = 0; i < n; ++i) to[i * row] = memory[i];
+}
+
 // Unit: values of rows are contiguous. Out and Dot: what is requested, or may be.
 template <class T, int corners, int count, bool Unit, bool Out, bool Dot>
 CPPCUDA_FLATTEN void combine(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
@@ -118,6 +132,63 @@ void choose(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, cou
   loop(terms, next, a);
 }
 
+// Lanes are points. Out and Dot as in `combine`.
+template <class T, int F, int corners, int count, bool Out, bool Dot>
+CPPCUDA_FLATTEN void combine_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
+                                    const BlockArguments<T>& a) {
+  using A = kit::opmath<T>;
+  using V = kit::Vec<A>;
+  const bool out = Out && (!Dot || a.out), products = Dot && (!Out || a.grad);
+  for (int i = 0; i < block_points; i += V::lanes) {
+    const int64_t n = a.valid - i < V::lanes ? a.valid - i : V::lanes;
+    if (n <= 0) break;
+    V sum[F], gradient[F];
+    for (int f = 0; f < F; ++f) {
+      sum[f] = 0;
+      gradient[f] = 0;
+      if (products) gradient[f] = load_points<V>(a.grad + i * a.grad_row + f * a.grad_step, a.grad_row, n);
+    }
+#pragma GCC unroll 32
+    for (int k = 0; k < count; ++k) {
+      typename V::Offsets offset;
+      __builtin_memcpy(&offset, terms.offset[k] + i, sizeof(offset));
+      const T* from = k < corners ? a.table : a.second;
+      if (a.table_is_large) next.prefetch(k, i, from);
+      const typename V::Mask valid{__builtin_convertvector(offset, typename V::Ints) >= 0};
+      const V weight = select(valid, V::load(terms.weight[k] + i), V(0));
+      V dot = 0;
+      for (int f = 0; f < F; ++f) {
+        const V x = V::gather(from + f * (k < corners ? a.step : a.second_step), offset);
+        if (Out) sum[f] = fma(weight, x, sum[f]);
+        if (Dot) dot = fma(gradient[f], x, dot);
+      }
+      if (Dot) select(valid, dot, V(0)).store(terms.dot[k] + i);
+    }
+    if (!out) continue;
+    for (int f = 0; f < F; ++f) store_points(sum[f], a.out + i * a.out_row + f, a.out_row, n);
+  }
+}
+
+template <class T, int corners, int count>
+void choose_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
+                   const BlockArguments<T>& a) {
+  const auto call = [&]<int F>(std::integral_constant<int, F>) {
+    const auto loop = count > corners || (a.out && a.grad) ? combine_points<T, F, corners, count, true, true>
+                                                           : a.out ? combine_points < T,
+               F, corners, count, true, count != corners > : combine_points < T, F, corners, count, count != corners,
+               true > ;
+    loop(terms, next, a);
+  };
+  switch (a.features) {
+    case 1:
+      return call(std::integral_constant<int, 1>());
+    case 2:
+      return call(std::integral_constant<int, 2>());
+    default:
+      return call(std::integral_constant<int, 3>());
+  }
+}
+
 template <bool Unit, class T, class A, int corners, int axes>
 CPPCUDA_FLATTEN void combine_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next,
                                     const BlockArguments<T>& a, const A (&slope)[corners][axes][block_points],
@@ -203,6 +274,18 @@ template <class T, int corners>
 void TermLoops<T, corners>::gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
                                    const BlockArguments<T>& a) {
   choose<T, corners>(terms, next, a);
+}
+
+template <class T, int corners>
+void TermLoops<T, corners>::gather_points(Terms<A, corners>& terms, const Terms<A, corners>& next,
+                                          const BlockArguments<T>& a) {
+  choose_points<T, corners>(terms, next, a);
+}
+
+template <class T, int corners>
+void TermLoops<T, corners>::gather_points(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
+                                          const BlockArguments<T>& a) {
+  choose_points<T, corners>(terms, next, a);
 }
 
 template <class T, int corners>

@@ -5,6 +5,8 @@
 //
 // An operator's cpu/kernel.cpp includes this file and instantiates Kernel for its lookup.
 
+#include <limits>
+
 #include "cppcuda/kit/cpu/loops.h"
 #include "interpolation/cells.h"
 #include "interpolation/cpu/kernel.h"
@@ -67,6 +69,18 @@ struct CellLoops {
     uint64_t any = 0;
     for (const uint64_t m : missing) any |= m;
     return any;
+  }
+
+  // The offsets of the corners' rows in elements, negative if they are missing.
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void set_offsets(const Block& block, int64_t row_stride,
+                                                            int32_t (*__restrict offset)[block_points]) {
+    const auto stride = static_cast<int32_t>(row_stride);
+    for (int c = 0; c < corners; ++c) {
+      for (int i = 0; i < block_points; ++i) {
+        const auto row = static_cast<int32_t>(block.cells.row[c][i]);
+        offset[c][i] = row < 0 ? -1 : row * stride;
+      }
+    }
   }
 
   // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.
@@ -154,13 +168,32 @@ struct Loops {
     }
   }
 
+  // Where lanes are points, the rows of larger tables are prefetched. On an EPYC of the third generation, prefetches
+  // doubled the speed of grid_sample3d with 64 MiB (one channel of 256^3); with 1 MiB it was 0.7 to 1 of that without.
+  static constexpr int64_t large_table = int64_t{2} << 20;
+
+  static bool has_slopes(const Params& p) {
+    if constexpr (requires { p.out_slopes; }) return p.out_slopes;
+    return false;
+  }
+
   // One table, or two.
   template <int count>
   CPPCUDA_FLATTEN static void gather_level(const Params& p, int64_t batch, int64_t first, int64_t end, int level) {
     const int64_t column = level * p.features, first_row = p.lookup.first_row(level),
                   rows = p.lookup.end_row(level) - first_row;
+    // A lane whose corner is missing may read the first row.
+    const auto has_offsets = [&](const Strided<T>& table) {
+      return rows > 0 && rows * table.row + p.features * table.column <= std::numeric_limits<int32_t>::max();
+    };
+    const bool lanes_are_points = p.features <= Calls::max_features_of_points && has_offsets(p.table) &&
+                                  has_offsets(p.second) && !(Lookup::gives_slopes && has_slopes(p));
     const auto prepare = [&](Block<count>& block) {
       const auto set_rows = [&](const Strided<T>& table, int from) {
+        if (lanes_are_points) {
+          Cell::set_offsets(block, table.row, block.terms.offset + from);
+          return false;
+        }
         return Cell::set_rows(block, table.at(batch, first_row), table.row * static_cast<int64_t>(sizeof(T)), 0, rows,
                               block.terms.row + from);
       };
@@ -176,6 +209,9 @@ struct Loops {
       const BlockArguments<T> arguments{.valid = block.valid,
                                         .has_missing = block.has_missing,
                                         .features = p.features,
+                                        .table = p.table.at(batch, first_row),
+                                        .second = count > corners ? p.second.at(batch, first_row) : nullptr,
+                                        .table_is_large = rows * p.table.row * sizeof(T) > large_table,
                                         .step = p.table.column,
                                         .second_step = p.second.column,
                                         .grad = p.grad.data ? p.grad.at(batch, n) + column * p.grad.column : nullptr,
@@ -190,7 +226,11 @@ struct Loops {
           return Calls::gather_slopes(block.terms, next, arguments, slope, p.out_slopes + row * p.features * axes);
         }
       }
-      Calls::gather(block.terms, next, arguments);
+      if (lanes_are_points) {
+        Calls::gather_points(block.terms, next, arguments);
+      } else {
+        Calls::gather(block.terms, next, arguments);
+      }
       if (p.grad_points) {
         Cell::add_slopes(block, p.direction.data, block.terms.dot,
                          count > corners ? block.terms.dot + corners : nullptr, p.grad_points + row * axes);

@@ -16,7 +16,10 @@ inline constexpr int block_points = 16;
 // the second one follow those of the first.
 template <class A, int count>
 struct Terms {
-  char* row[count][block_points];  // null if the corner is missing
+  union {
+    char* row[count][block_points];       // null if the corner is missing
+    int32_t offset[count][block_points];  // if lanes are points: from the start of the table in elements; negative then
+  };
   A weight[count][block_points];
   A dot[count][block_points];  // results: the products of rows with grad
 
@@ -31,6 +34,13 @@ struct Terms {
       }
     }
   }
+
+  // The same for corner k of the points in a register, from point i on, if lanes are points. Rows are short then.
+  template <class T>
+  CPPCUDA_INLINE void prefetch(int k, int i, const T* table) const {
+#pragma GCC unroll 16
+    for (int lane = 0; lane < kit::Vec<A>::lanes; ++lane) __builtin_prefetch(table + offset[k][i + lane]);
+  }
 };
 
 // The other arguments, for the first point of the block; strides in elements.
@@ -39,8 +49,10 @@ struct BlockArguments {
   int valid;         // the number of points
   bool has_missing;  // whether a corner may be missing
   int64_t features;
-  int64_t step = 1, second_step = 1;  // from value to value in rows of the tables
-  const T* grad = nullptr;            // not null if the products with it are requested
+  const T *table = nullptr, *second = nullptr;  // these are only given if lanes are points
+  bool table_is_large = false;                  // for the first levels of the cache
+  int64_t step = 1, second_step = 1;            // from value to value in rows of the tables
+  const T* grad = nullptr;                      // not null if the products with it are requested
   int64_t grad_row = 0, grad_step = 1;
   T* out = nullptr;  // not null if it is requested
   int64_t out_row = 0;
@@ -54,6 +66,12 @@ struct TermLoops {
   // out[f] = sum_k weight_k row_k[f], and dot_k = sum_f row_k[f] grad[f].
   static void gather(Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
   static void gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next, const BlockArguments<T>& a);
+
+  // The same for few features, with an offset of each row instead of its address: lanes are points then.
+  static constexpr int64_t max_features_of_points = 3;
+  static void gather_points(Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
+  static void gather_points(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
+                            const BlockArguments<T>& a);
 
   // out[f] as before, and out_slopes[f, d] = sum_k slope_k[d] row_k[f].
   template <int axes>

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "cppcuda/kit/math/select.h"
 #include "interpolation/cells.h"
@@ -57,35 +58,49 @@ struct Lookup {
         cells.far[d][i] = is_finite ? position[i] - first[d][i] : A(0);
       }
     }
-    // Compared as numbers, so that infinities and NaN are outside too.
-    bool missing = false;
-    int32_t index[3][2][L];
-    bool inside[3][2][L];
-    for (int d = 0; d < 3; ++d) {
-      const A last = static_cast<A>(size[d] - 1);
-      for (int side = 0; side < 2; ++side) {
-        for (int i = 0; i < L; ++i) {
-          const A voxel = first[d][i] + static_cast<A>(side);
-          const bool is_inside = voxel >= 0 && voxel <= last;
-          index[d][side][i] = static_cast<int32_t>(is_inside ? voxel : A(0));
-          // In float32 `last` may be rounded up.
-          inside[d][side][i] = is_inside && index[d][side][i] < static_cast<int32_t>(size[d]);
-          missing |= !inside[d][side][i];
-        }
-      }
-    }
-    cells.has_missing = missing;
-    CPPCUDA_UNROLL(8)
-    for (int c = 0; c < 8; ++c) {
-      const int x = Cells<A, 3, L>::is_far(c, 0), y = Cells<A, 3, L>::is_far(c, 1), z = Cells<A, 3, L>::is_far(c, 2);
-      for (int i = 0; i < L; ++i) {
-        const int64_t row = (index[2][z][i] * size[1] + index[1][y][i]) * size[0] + index[0][x][i];
-        cells.row[c][i] = inside[0][x][i] && inside[1][y][i] && inside[2][z][i] ? row : -1;
-      }
+    if (L > 1 && end_row(0) <= std::numeric_limits<int32_t>::max()) {
+      set_rows<int32_t>(first, cells);
+    } else {
+      set_rows<int64_t>(first, cells);
     }
   }
 
  private:
+  // The rows of the corners, from the voxels on the near side. A CPU computes more of them at once in 32 bits.
+  template <class I, class A, int L>
+  CPPCUDA_HOST_DEVICE void set_rows(const A (&first)[3][L], Cells<A, 3, L>& cells) const {
+    // What each side adds to the row. Compared as numbers, so that infinities and NaN are outside too.
+    I part[3][2][L], outside[3][2][L], missing[L] = {};
+    I stride = 1;
+    for (int d = 0; d < 3; ++d) {
+      const A last = static_cast<A>(size[d] - 1);
+      const I end = static_cast<I>(size[d]);
+      for (int side = 0; side < 2; ++side) {
+        for (int i = 0; i < L; ++i) {
+          const A voxel = first[d][i] + static_cast<A>(side), positive = voxel > 0 ? voxel : A(0);
+          const A inside = positive < last ? positive : last;
+          const I index = static_cast<I>(static_cast<int32_t>(inside));
+          part[d][side][i] = index * stride;
+          // In float32 `last` may be rounded up.
+          outside[d][side][i] = (voxel == inside ? I(0) : I(-1)) | (index < end ? I(0) : I(-1));
+          missing[i] |= outside[d][side][i];
+        }
+      }
+      stride *= end;
+    }
+    CPPCUDA_UNROLL(8)
+    for (int c = 0; c < 8; ++c) {
+      const int x = Cells<A, 3, L>::is_far(c, 0), y = Cells<A, 3, L>::is_far(c, 1), z = Cells<A, 3, L>::is_far(c, 2);
+      for (int i = 0; i < L; ++i) {
+        const I row = part[0][x][i] + part[1][y][i] + part[2][z][i];
+        cells.row[c][i] = row | outside[0][x][i] | outside[1][y][i] | outside[2][z][i];
+      }
+    }
+    I any = 0;
+    for (int i = 0; i < L; ++i) any |= missing[i];
+    cells.has_missing = any != 0;
+  }
+
   // Mirrors a position at the first and the last voxel, or at their outer borders, until it is between them.
   template <class A>
   CPPCUDA_HOST_DEVICE void reflect(A voxels, A& position, A& slope) const {

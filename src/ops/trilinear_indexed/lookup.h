@@ -60,10 +60,24 @@ struct Lookup {
       }
     }
     bool missing = false, out_of_range = false;
-    for (int c = 0; c < 8; ++c) {
+    if constexpr (L == 1) {
+      for (int c = 0; c < 8; ++c) {
+        missing |= cells.row[c][0] == -1;
+        out_of_range |= cells.row[c][0] < -1 || cells.row[c][0] >= rows;
+      }
+    } else {
+      // In vectors, sign bits are faster: they say whether a row is -1 or less, and whether it is out of range.
+      uint64_t negative[L] = {}, outside[L] = {};
+      for (int c = 0; c < 8; ++c) {
+        for (int i = 0; i < L; ++i) {
+          const auto row = static_cast<uint64_t>(cells.row[c][i]);
+          negative[i] |= row;
+          outside[i] |= (static_cast<uint64_t>(rows) - 1 - row) | (row + 1);
+        }
+      }
       for (int i = 0; i < L; ++i) {
-        missing |= cells.row[c][i] == -1;
-        out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] >= rows;
+        missing |= negative[i] >> 63 != 0;
+        out_of_range |= outside[i] >> 63 != 0;
       }
     }
     cells.has_missing = missing || out_of_range;

@@ -192,8 +192,7 @@ void count_interpolation(const std::string& op, const Lookup& lookup, int64_t fe
 template <class T>
 void count_interpolation() {
   const ops::grid_sample3d::Lookup volume{{7, 6, 5}, ops::grid_sample3d::Padding::zeros, false};
-  count_interpolation<T>("grid_sample3d", volume, 4);
-  count_interpolation<T>("grid_sample3d", volume, 32);
+  for (const int64_t features : {1, 2, 3, 4, 32}) count_interpolation<T>("grid_sample3d", volume, features);
   // A dense level and a hashed one.
   ops::hash_grid::Lookup<3> grid{
       .count = 2, .is_smooth = false, .level = {{3, 4, 64, false, 0}, {7, 8, 256, true, 64}}};
@@ -204,7 +203,7 @@ void count_interpolation() {
   for (int64_t i = 0; i < int64_t{64} * 8; ++i) corners[i] = i * 37 % 100;
   int64_t offender = 0;
   const ops::trilinear_indexed::Lookup<int64_t> indexed{{corners, 0, 8, 1}, 64, 100, &offender};
-  count_interpolation<T>("trilinear_indexed", indexed, 8);
+  for (const int64_t features : {1, 8}) count_interpolation<T>("trilinear_indexed", indexed, features);
 }
 
 // Upsamples one row of an image to twice its size.

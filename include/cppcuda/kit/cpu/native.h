@@ -47,6 +47,7 @@ struct Native<float> {
   using Bits __attribute__((vector_size(register_bytes))) = uint32_t;
   using Ints __attribute__((vector_size(register_bytes))) = int32_t;
   using Halves __attribute__((vector_size(register_bytes / 2))) = uint16_t;
+  using Offsets = Ints;  // an int32_t for each value
 };
 
 template <>
@@ -55,6 +56,7 @@ struct Native<double> {
   using Bits __attribute__((vector_size(register_bytes))) = uint64_t;
   using Ints __attribute__((vector_size(register_bytes))) = int64_t;
   using Halves __attribute__((vector_size(register_bytes / 4))) = uint16_t;
+  using Offsets __attribute__((vector_size(register_bytes / 2))) = int32_t;
 };
 
 // A value at any address, aligned or not.

@@ -21,6 +21,7 @@ struct Vec {
   using Bits = typename Native<A>::Bits;
   using Ints = typename Native<A>::Ints;
   using Halves = typename Native<A>::Halves;
+  using Offsets = typename Native<A>::Offsets;
   using Convert = Conversion<A, Fast>;
 
   // The result of a comparison: all bits of a lane are set where it holds.
@@ -143,8 +144,22 @@ struct Vec {
     if constexpr (sizeof(T) == 2)
       return _mm256_mask_storeu_epi16(p, first(n), (__m256i)Convert::narrow(std::type_identity<T>(), *this));
 #elif defined(__AVX2__)
-    if constexpr (sizeof(T) == 8) return _mm256_maskstore_pd(p, first(n), v);
-    if constexpr (sizeof(T) == 4) return _mm256_maskstore_ps(p, first(n), v);
+    // Not masked stores, which take about 20 cycles on AMD's processors.
+    if constexpr (sizeof(T) == sizeof(A)) {
+      if (n == lanes) return store(p);
+      __m128i rest = _mm256_castsi256_si128((__m256i)v);
+      if (n & (lanes / 2)) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), rest);
+        p += lanes / 2;
+        rest = _mm256_extracti128_si256((__m256i)v, 1);
+      }
+      if (n & (lanes / 4)) {
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(p), rest);
+        p += lanes / 4;
+        rest = _mm_unpackhi_epi64(rest, rest);
+      }
+      if (lanes == 8 && (n & 1)) _mm_store_ss(reinterpret_cast<float*>(p), (__m128)rest);
+    }
     if constexpr (sizeof(T) == 2) return store_bytes(p, 2 * n, Convert::narrow(std::type_identity<T>(), *this));
 #else
     if constexpr (sizeof(T) == sizeof(A)) return store_bytes(p, n * sizeof(T), v);
@@ -206,6 +221,31 @@ struct Vec {
     T values[lanes];
     for (int i = 0; i < lanes; ++i) __builtin_memcpy(values + i, from + indices[i], sizeof(T));
     return load(values);
+  }
+
+  // from[offsets[i]], and zeros where an offset is negative.
+  template <class T>
+  CPPCUDA_INLINE static Vec gather(const T* from, Offsets offsets) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) {
+      const auto valid = _mm512_cmpge_epi32_mask((__m512i)offsets, __m512i{});
+      return _mm512_mask_i32gather_ps(Values{}, valid, (__m512i)offsets, from, 4);
+    }
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4) {
+      return _mm256_mask_i32gather_ps(Values{}, from, (__m256i)offsets, (__m256)(offsets >= 0), 4);
+    }
+#endif
+    const Ints valid = __builtin_convertvector(offsets, Ints) >= 0;
+    offsets &= offsets >= 0;
+    return [&]<int... I>(std::integer_sequence<int, I...>) -> Vec {
+      if constexpr (sizeof(T) == sizeof(A)) {
+        return select(Mask{valid}, Vec(Values{from[offsets[I]]...}), 0);
+      } else {
+        const Halves halves{std::bit_cast<uint16_t>(from[offsets[I]])...};
+        return select(Mask{valid}, Convert::widen(std::type_identity<T>(), halves), 0);
+      }
+    }(std::make_integer_sequence<int, lanes>());
   }
 
   // Lane i of the result is lane from[i].

@@ -112,6 +112,80 @@ struct Loops {
     }
   }
 
+  // Fast path for one feature, where a register has as many lanes as a point has corners: lanes are points.
+  static constexpr bool has_points_loop = V::lanes == 8 && sizeof(T) == sizeof(A);
+
+  struct Block {
+    int64_t n;
+    const T* feats[V::lanes];  // the last points may be repeated
+    V point[3];
+  };
+  template <class Params, class F>
+  CPPCUDA_INLINE static void for_blocks(const Params& p, int64_t begin, int64_t end, F f) {
+    for (int64_t row = begin; row < end; row += V::lanes) {
+      Block block;
+      block.n = end - row < V::lanes ? end - row : V::lanes;
+      typename V::Values point[3];
+#pragma GCC unroll 8
+      for (int i = 0; i < V::lanes; ++i) {
+        const int64_t at = i < block.n ? row + i : end - 1;
+        const P* from = p.points + p.points_rows.offset(p.rows, at);
+        for (int d = 0; d < 3; ++d) point[d][i] = from[d * p.points_coordinate];
+        block.feats[i] = p.feats + (p.feats ? p.feats_rows.offset(p.rows, at) : 0);
+      }
+      for (int d = 0; d < 3; ++d) block.point[d] = point[d];
+      f(row, block);
+    }
+  }
+
+  // The corners of a block's points.
+  CPPCUDA_INLINE static void load_corners(const Block& block, V (&x)[8]) {
+    for (int i = 0; i < V::lanes; ++i) {
+      x[i] = V::load(block.feats[i]);
+      __builtin_prefetch(block.feats[i] + kit::prefetch_bytes / sizeof(T));
+    }
+    V::transpose(x);
+  }
+
+  CPPCUDA_FLATTEN static void forward_points(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
+    for_blocks(p, begin, end, [&](int64_t row, const Block& block) {
+      const Voxel<V> voxel(block.point[0], block.point[1], block.point[2]);
+      V x[8], sum = 0;
+      load_corners(block, x);
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) sum += voxel.weight(c) * x[c];
+      sum.store(p.out + row, block.n);
+    });
+  }
+
+  template <bool Nontemporal, bool Feats, bool Points>
+  CPPCUDA_FLATTEN static void backward_points(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    for_blocks(p, begin, end, [&](int64_t row, const Block& block) {
+      const Voxel<V> voxel(block.point[0], block.point[1], block.point[2]);
+      V grad = 0;
+      for (int i = 0; i < block.n; ++i) grad.v[i] = p.grad[p.grad_rows.offset(p.rows, row + i)];
+      if (Points) {
+        V x[8], by_coordinate[3] = {0, 0, 0};
+        load_corners(block, x);
+#pragma GCC unroll 8
+        for (int c = 0; c < 8; ++c) {
+          const V dot = grad * x[c];
+          for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+        }
+        P* to = p.grad_points + row * 3;
+        for (int i = 0; i < block.n; ++i) {
+          for (int d = 0; d < 3; ++d) to[i * 3 + d] = by_coordinate[d].v[i];
+        }
+      }
+      if (Feats) {
+        V y[8];
+        for (int c = 0; c < 8; ++c) y[c] = voxel.weight(c) * grad;
+        V::transpose(y);
+        for (int i = 0; i < block.n; ++i) write<Nontemporal>(y[i], p.grad_feats + (row + i) * 8, V::lanes);
+      }
+    });
+  }
+
   // Unit: features are contiguous.
   template <bool Unit, bool Nontemporal>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
@@ -169,25 +243,26 @@ struct Loops {
   }
 
   // Fast path for fewer features than lanes: the 8 F values of a row are contiguous and treated as one vector.
-  template <bool Nontemporal, bool Feats>
+  template <bool Nontemporal, bool Feats, bool Points>
   CPPCUDA_FLATTEN static void backward_packed(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     const int64_t features = p.features, values = 8 * features;
     const Packed packed(features);
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<V>(p, row);
       const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
-      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
-      prefetch(feats, features);
+      const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      if (Points) prefetch(feats, features);
       T* grad_feats = p.grad_feats + row * values;
       V by_coordinate[3] = {0, 0, 0};
       for_vectors<V>(values, [&](int64_t i, auto n) {
         const Corners& c = packed.corners[i / V::lanes];
         const V g = grad.permuted(packed.feature[i / V::lanes]);
         if (Feats) write<Nontemporal>(voxel.weight(c) * g, grad_feats + i, n);
+        if (!Points) return;
         const V dot = g * V::load(feats + i, n);
         for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
       });
-      write_sums(by_coordinate, p.grad_points + row * 3);
+      if (Points) write_sums(by_coordinate, p.grad_points + row * 3);
     }
   }
 
@@ -301,6 +376,9 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
   const bool unit = p.feats_feature == 1;
+  if constexpr (L::has_points_loop) {
+    if (p.features == 1 && p.feats_corner == 1) return L::forward_points(p, begin, end);
+  }
   const auto few = [&]<int count>() {
     if constexpr (count < L::V::lanes || (count == 8 && L::V::lanes == 8)) {
       if (unit && count * p.features <= L::V::lanes && p.feats_corner == p.features) {
@@ -321,14 +399,27 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
   const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
-  const bool packed = unit && p.grad_points && p.features < L::V::lanes && p.feats_corner == p.features;
+  // Without the gradient of points, 8 features or more are written corner by corner.
+  const bool packed =
+      unit && p.features < L::V::lanes && (p.grad_points ? p.feats_corner == p.features : p.features < 8);
   nontemporal &= unit && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
+  if constexpr (L::has_points_loop) {
+    if (p.features == 1 && (!p.grad_points || p.feats_corner == 1)) {
+      const auto loop = !p.grad_points  ? nontemporal ? L::template backward_points<true, true, false>
+                                                      : L::template backward_points<false, true, false>
+                         : !p.grad_feats ? L::template backward_points<false, false, true>
+                        : nontemporal   ? L::template backward_points<true, true, true>
+                                        : L::template backward_points<false, true, true>;
+      return loop(p, begin, end);
+    }
+  }
   auto of_outputs = [&]<bool Unit, bool Nontemporal>() {
     const auto loop = !p.grad_points  ? L::template backward<Unit, Nontemporal, true, false>
                       : !p.grad_feats ? L::template backward<Unit, false, false, true>
                                       : L::template backward<Unit, Nontemporal, true, true>;
-    const auto packed_loop =
-        p.grad_feats ? L::template backward_packed<Nontemporal, true> : L::template backward_packed<false, false>;
+    const auto packed_loop = !p.grad_points  ? L::template backward_packed<Nontemporal, true, false>
+                             : !p.grad_feats ? L::template backward_packed<false, false, true>
+                                             : L::template backward_packed<Nontemporal, true, true>;
     (packed ? packed_loop : loop)(p, begin, end);
   };
   nontemporal ? of_outputs.template operator()<true, true>()
