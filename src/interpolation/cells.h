@@ -34,9 +34,15 @@ struct Cells {
   static constexpr int axes = Axes, corners = 1 << Axes;
 
   A near[Axes][L], far[Axes][L];
-  A slope[Axes][L];          // the derivative of far by the coordinate
-  A curvature[Axes][L];      // the second one; only set if the lookup is curved
-  int64_t row[corners][L];   // the corner's row in the table; -1 if it has none, then it counts as zeros
+  A slope[Axes][L];      // the derivative of far by the coordinate
+  A curvature[Axes][L];  // the second one; only set if the lookup is curved
+  // The corner's row in the table; -1 if it has none, then it counts as zeros. A CPU finds more rows at once in 32
+  // bits.
+  union {
+    int64_t row[corners][L];
+    int32_t narrow_row[corners][L];
+  };
+  bool is_narrow = false;
   bool has_missing = false;  // whether a row may be -1
 
   // Whether a corner is on the far side along an axis. The last axis changes fastest.

@@ -244,22 +244,18 @@ CPPCUDA_FLATTEN void spread_few(const auto& terms, const auto& next, const Block
   using A = kit::opmath<T>;
   using Values = kit::Few<A, F>;
   constexpr int corners = sizeof(terms.row) / sizeof(terms.row[0]);
-  const auto run = [&](auto missing) {
-    for (int i = 0; i < a.valid; ++i) {
-      next.prefetch(i, sizeof(Values));
-      const T* grad = a.grad + i * a.grad_row;
-      A values[F];
-      for (int f = 0; f < F; ++f) kit::Vec<A>::load(grad + f * a.grad_step, 1).store(values + f, 1);
-      const Values gradient = Values::load(values);
+  for (int i = 0; i < a.valid; ++i) {
+    next.prefetch(i, sizeof(Values));
+    const T* grad = a.grad + i * a.grad_row;
+    A values[F];
+    for (int f = 0; f < F; ++f) kit::Vec<A>::load(grad + f * a.grad_step, 1).store(values + f, 1);
+    const Values gradient = Values::load(values);
 #pragma GCC unroll 16
-      for (int c = 0; c < corners; ++c) {
-        A* row = reinterpret_cast<A*>(terms.row[c][i]);
-        if (missing && !row) continue;
-        fma(terms.weight[c][i], gradient, Values::load(row)).store(row);
-      }
+    for (int c = 0; c < corners; ++c) {
+      A* row = reinterpret_cast<A*>(terms.row[c][i]);
+      fma(terms.weight[c][i], gradient, Values::load(row)).store(row);
     }
-  };
-  a.has_missing ? run(std::true_type()) : run(std::false_type());
+  }
 }
 
 }  // namespace

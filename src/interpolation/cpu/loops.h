@@ -28,6 +28,7 @@ struct CellLoops {
   };
   using Weights = A[block_points];  // of a corner
   using Rows = char* [block_points];
+  using Sink = A[8];  // what is added to a row that is not there
 
   CPPCUDA_FLATTEN [[gnu::noinline]] static void locate(const Lookup& lookup, int64_t batch, int64_t n, int level,
                                                        Order order, Block& block) {
@@ -52,35 +53,54 @@ struct CellLoops {
     }
   }
 
-  // The addresses of rows begin .. end - 1 of a table; other rows count as missing. Returns whether there are any.
-  CPPCUDA_FLATTEN [[gnu::noinline]] static bool set_rows(const Block& block, const void* table, int64_t row_bytes,
-                                                         int64_t begin, int64_t end, Rows* rows) {
+  struct Found {
+    bool all, any;  // whether all rows are in the range, and whether one is
+  };
+
+  // The addresses of rows begin .. end - 1 of a table. Those of other rows are null, or sink[corner] if there is one.
+  CPPCUDA_FLATTEN [[gnu::noinline]] static Found set_rows(const Block& block, const void* table, int64_t row_bytes,
+                                                          int64_t begin, int64_t end, Sink* sink, Rows* rows) {
     const auto first = reinterpret_cast<uintptr_t>(table);
-    const auto count = static_cast<uint64_t>(end - begin);
-    uint64_t missing[block_points] = {};
-    for (int c = 0; c < corners; ++c) {
-      for (int i = 0; i < block_points; ++i) {
-        const int64_t row = block.cells.row[c][i];
-        const bool is_own = static_cast<uint64_t>(row - begin) < count;
-        missing[i] |= is_own ? 0 : 1;
-        rows[c][i] = reinterpret_cast<char*>(is_own ? first + row * row_bytes : 0);
+    // In vectors, a product of 32-bit numbers is one instruction, and one of 64-bit numbers six.
+    const auto set = [&]<class I>(const I(&from)[corners][block_points]) -> Found {
+      using Unsigned = std::make_unsigned_t<I>;
+      const auto low = static_cast<I>(begin), high = static_cast<I>(end);
+      const auto bytes = static_cast<Unsigned>(row_bytes);
+      I outside[block_points] = {}, inside[block_points] = {};
+      for (int c = 0; c < corners; ++c) {
+        const auto other = reinterpret_cast<uintptr_t>(sink ? sink[c] : nullptr);
+        for (int i = 0; i < block_points; ++i) {
+          const I row = from[c][i], is_own = row >= low && row < high ? I(-1) : I(0);
+          outside[i] |= ~is_own;
+          inside[i] |= is_own;
+          const uintptr_t at = first + uint64_t{static_cast<Unsigned>(row)} * bytes;
+          rows[c][i] = reinterpret_cast<char*>(is_own ? at : other);
+        }
       }
-    }
-    uint64_t any = 0;
-    for (const uint64_t m : missing) any |= m;
-    return any;
+      I any_outside = 0, any_inside = 0;
+      for (int i = 0; i < block_points; ++i) {
+        any_outside |= outside[i];
+        any_inside |= inside[i];
+      }
+      return {any_outside == 0, any_inside != 0};
+    };
+    return block.cells.is_narrow && row_bytes <= std::numeric_limits<int32_t>::max() ? set(block.cells.narrow_row)
+                                                                                     : set(block.cells.row);
   }
 
   // The offsets of the corners' rows in elements, negative if they are missing.
   CPPCUDA_FLATTEN [[gnu::noinline]] static void set_offsets(const Block& block, int64_t row_stride,
                                                             int32_t (*__restrict offset)[block_points]) {
     const auto stride = static_cast<int32_t>(row_stride);
-    for (int c = 0; c < corners; ++c) {
-      for (int i = 0; i < block_points; ++i) {
-        const auto row = static_cast<int32_t>(block.cells.row[c][i]);
-        offset[c][i] = row < 0 ? -1 : row * stride;
+    const auto set = [&](const auto& from) {
+      for (int c = 0; c < corners; ++c) {
+        for (int i = 0; i < block_points; ++i) {
+          const auto row = static_cast<int32_t>(from[c][i]);
+          offset[c][i] = row < 0 ? -1 : row * stride;
+        }
       }
-    }
+    };
+    block.cells.is_narrow ? set(block.cells.narrow_row) : set(block.cells.row);
   }
 
   // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.
@@ -132,7 +152,8 @@ struct Loops {
   template <int count>
   struct Block : Cell::Block {
     Terms<A, count> terms;
-    bool has_missing;
+    bool has_missing;  // of a gather
+    bool is_used;      // of a scatter: whether a row of this task gets a term
   };
 
   // Calls prepare(n, block) for the blocks of points first .. end - 1, and then f(n, block, terms of the next block);
@@ -162,6 +183,13 @@ struct Loops {
   template <class P>
   CPPCUDA_INLINE static void read(const Strided<P>& points, int64_t batch, int64_t n, int valid,
                                   A (&to)[axes][block_points]) {
+    if (valid == block_points && points.column == 1 && points.row == axes) {
+      const P* from = points.at(batch, n);
+      for (int i = 0; i < block_points; ++i) {
+        for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(from[i * axes + d]);
+      }
+      return;
+    }
     for (int i = 0; i < block_points; ++i) {
       const P* point = points.at(batch, n + (i < valid ? i : valid - 1));
       for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(point[d * points.column]);
@@ -194,8 +222,10 @@ struct Loops {
           Cell::set_offsets(block, table.row, block.terms.offset + from);
           return false;
         }
-        return Cell::set_rows(block, table.at(batch, first_row), table.row * static_cast<int64_t>(sizeof(T)), 0, rows,
-                              block.terms.row + from);
+        const auto found =
+            Cell::set_rows(block, table.at(batch, first_row), table.row * static_cast<int64_t>(sizeof(T)), 0, rows,
+                           nullptr, block.terms.row + from);
+        return !found.all;
       };
       block.has_missing = set_rows(p.table, 0);
       Cell::weigh(block, p.direction.data, block.terms.weight);
@@ -207,8 +237,8 @@ struct Loops {
     for_blocks<count>(p, batch, first, end, level, prepare, [&](int64_t n, auto& block, const auto& next) {
       const int64_t row = batch * p.points + n;
       const BlockArguments<T> arguments{.valid = block.valid,
-                                        .has_missing = block.has_missing,
                                         .features = p.features,
+                                        .has_missing = block.has_missing,
                                         .table = p.table.at(batch, first_row),
                                         .second = count > corners ? p.second.at(batch, first_row) : nullptr,
                                         .table_is_large = rows * p.table.row * sizeof(T) > large_table,
@@ -254,15 +284,18 @@ struct Loops {
     A* table = p.table + (batch * rows + p.lookup.first_row(level)) * p.features;
     kit::for_vectors<V>((end - begin) * p.features,
                         [&](int64_t f, auto n) { V(0).store(table + begin * p.features + f, n); });
+    typename Cell::Sink sink[corners] = {};
+    const bool is_few = Calls::is_few(p.features);
     const auto prepare = [&](Block<corners>& block) {
-      block.has_missing =
-          Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end, block.terms.row);
+      const auto found = Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end,
+                                        is_few ? sink : nullptr, block.terms.row);
+      block.is_used = found.any;
       Cell::weigh(block, p.direction.data, block.terms.weight);
     };
     for_blocks<corners>(p, batch, 0, p.points, level, prepare, [&](int64_t n, auto& block, const auto& next) {
+      if (!block.is_used) return;
       Calls::scatter(block.terms, next,
                      {.valid = block.valid,
-                      .has_missing = block.has_missing,
                       .features = p.features,
                       .grad = p.grad.at(batch, n) + column * p.grad.column,
                       .grad_row = p.grad.row,

@@ -46,9 +46,9 @@ struct Terms {
 // The other arguments, for the first point of the block; strides in elements.
 template <class T>
 struct BlockArguments {
-  int valid;         // the number of points
-  bool has_missing;  // whether a corner may be missing
+  int valid;  // the number of points
   int64_t features;
+  bool has_missing = false;                     // whether a corner may be missing in a gather
   const T *table = nullptr, *second = nullptr;  // these are only given if lanes are points
   bool table_is_large = false;                  // for the first levels of the cache
   int64_t step = 1, second_step = 1;            // from value to value in rows of the tables
@@ -78,7 +78,10 @@ struct TermLoops {
   static void gather_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a,
                             const A (&slope)[corners][axes][block_points], T* out_slopes);
 
-  // row_k[f] += weight_k grad[f], in rows of the accumulation type.
+  // row_k[f] += weight_k grad[f], in rows of the accumulation type. With few features no row may be missing.
+  static constexpr bool is_few(int64_t features) {
+    return features == 1 || features == 2 || features == 4 || (features == 8 && V::lanes > 8);
+  }
   static void scatter(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
 };
 

@@ -58,17 +58,17 @@ struct Lookup {
         cells.far[d][i] = is_finite ? position[i] - first[d][i] : A(0);
       }
     }
-    if (L > 1 && end_row(0) <= std::numeric_limits<int32_t>::max()) {
-      set_rows<int32_t>(first, cells);
-    } else {
-      set_rows<int64_t>(first, cells);
+    if constexpr (L > 1) {
+      cells.is_narrow = end_row(0) <= std::numeric_limits<int32_t>::max() / 4;
+      if (cells.is_narrow) return set_rows<int32_t>(first, cells.narrow_row, cells.has_missing);
     }
+    set_rows<int64_t>(first, cells.row, cells.has_missing);
   }
 
  private:
-  // The rows of the corners, from the voxels on the near side. A CPU computes more of them at once in 32 bits.
+  // The rows of the corners, from the voxels on the near side.
   template <class I, class A, int L>
-  CPPCUDA_HOST_DEVICE void set_rows(const A (&first)[3][L], Cells<A, 3, L>& cells) const {
+  CPPCUDA_HOST_DEVICE void set_rows(const A (&first)[3][L], I (&rows)[8][L], bool& has_missing) const {
     // What each side adds to the row. Compared as numbers, so that infinities and NaN are outside too.
     I part[3][2][L], outside[3][2][L], missing[L] = {};
     I stride = 1;
@@ -93,12 +93,12 @@ struct Lookup {
       const int x = Cells<A, 3, L>::is_far(c, 0), y = Cells<A, 3, L>::is_far(c, 1), z = Cells<A, 3, L>::is_far(c, 2);
       for (int i = 0; i < L; ++i) {
         const I row = part[0][x][i] + part[1][y][i] + part[2][z][i];
-        cells.row[c][i] = row | outside[0][x][i] | outside[1][y][i] | outside[2][z][i];
+        rows[c][i] = row | outside[0][x][i] | outside[1][y][i] | outside[2][z][i];
       }
     }
     I any = 0;
     for (int i = 0; i < L; ++i) any |= missing[i];
-    cells.has_missing = any != 0;
+    has_missing = any != 0;
   }
 
   // Mirrors a position at the first and the last voxel, or at their outer borders, until it is between them.

@@ -96,8 +96,15 @@ struct Lookup {
         }
       }
     }
+    cells.is_narrow = L > 1;
     for (int c = 0; c < corners; ++c) {
-      for (int i = 0; i < L; ++i) cells.row[c][i] = index[c][i];
+      for (int i = 0; i < L; ++i) {
+        if constexpr (L > 1) {
+          cells.narrow_row[c][i] = static_cast<int32_t>(index[c][i]);  // tables have at most 2^30 rows
+        } else {
+          cells.row[c][i] = index[c][i];
+        }
+      }
     }
   }
 

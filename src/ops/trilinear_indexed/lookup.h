@@ -47,6 +47,13 @@ struct Lookup {
         cells.slope[d][i] = A(0.5);
       }
     }
+    if constexpr (L > 1) {
+      cells.is_narrow = rows <= std::numeric_limits<int32_t>::max();
+      const bool is_contiguous = corners.column == 1;
+      if (cells.is_narrow && (is_contiguous ? read<1>(batch, n, valid, cells) : read<0>(batch, n, valid, cells)))
+        return;
+      cells.is_narrow = false;
+    }
     for (int i = 0; i < L; ++i) {
       const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
       if (L == 1 && corners.column == 1 && reinterpret_cast<uintptr_t>(from) % sizeof(Pack) == 0) {
@@ -60,24 +67,10 @@ struct Lookup {
       }
     }
     bool missing = false, out_of_range = false;
-    if constexpr (L == 1) {
-      for (int c = 0; c < 8; ++c) {
-        missing |= cells.row[c][0] == -1;
-        out_of_range |= cells.row[c][0] < -1 || cells.row[c][0] >= rows;
-      }
-    } else {
-      // In vectors, sign bits are faster: they say whether a row is -1 or less, and whether it is out of range.
-      uint64_t negative[L] = {}, outside[L] = {};
-      for (int c = 0; c < 8; ++c) {
-        for (int i = 0; i < L; ++i) {
-          const auto row = static_cast<uint64_t>(cells.row[c][i]);
-          negative[i] |= row;
-          outside[i] |= (static_cast<uint64_t>(rows) - 1 - row) | (row + 1);
-        }
-      }
+    for (int c = 0; c < 8; ++c) {
       for (int i = 0; i < L; ++i) {
-        missing |= negative[i] >> 63 != 0;
-        out_of_range |= outside[i] >> 63 != 0;
+        missing |= cells.row[c][i] == -1;
+        out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] >= rows;
       }
     }
     cells.has_missing = missing || out_of_range;
@@ -85,6 +78,33 @@ struct Lookup {
   }
 
  private:
+  // Reads the rows in 32 bits. Step is the stride of corners, or 0 if it may be any. Returns false if a row is out of
+  // range.
+  template <int Step, class A, int L>
+  bool read(int64_t batch, int64_t n, int valid, Cells<A, 3, L>& cells) const {
+    const int64_t step = Step ? Step : corners.column;
+    // The sign bits say whether a row is -1 or less, and whether it is out of range.
+    uint64_t negative[8] = {}, outside[8] = {};
+    for (int i = 0; i < L; ++i) {
+      const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
+      CPPCUDA_UNROLL(8)
+      for (int c = 0; c < 8; ++c) {
+        const auto row = static_cast<uint64_t>(from[c * step]);
+        negative[c] |= row;
+        outside[c] |= (static_cast<uint64_t>(rows) - 1 - row) | (row + 1);
+      }
+      CPPCUDA_UNROLL(8)
+      for (int c = 0; c < 8; ++c) cells.narrow_row[c][i] = static_cast<int32_t>(from[c * step]);
+    }
+    uint64_t any_negative = 0, any_outside = 0;
+    for (int c = 0; c < 8; ++c) {
+      any_negative |= negative[c];
+      any_outside |= outside[c];
+    }
+    cells.has_missing = any_negative >> 63 != 0;
+    return any_outside >> 63 == 0;
+  }
+
   // Corners out of range count as missing until the caller throws.
   template <class A, int L>
   CPPCUDA_HOST_DEVICE void refuse([[maybe_unused]] int64_t batch, [[maybe_unused]] int64_t n,
