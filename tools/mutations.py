@@ -190,8 +190,8 @@ MUTATIONS = [
     Mutation(
         "interpolation.missing_corners_are_the_first_row",
         "src/interpolation/cpu/loops.h",
-        "is_own ? first + row * row_bytes : 0",
-        "first + (is_own ? row : 0) * row_bytes",
+        "is_own ? at : other",
+        "is_own ? at : first",
         "pytest test_operators.py against_float64-trilinear_indexed-float32",
     ),
     Mutation(
