@@ -43,7 +43,6 @@ struct Cells {
     int32_t narrow_row[corners][L];
   };
   bool is_narrow = false;
-  bool has_missing = false;  // whether a row may be -1
 
   // Whether a corner is on the far side along an axis. The last axis changes fastest.
   CPPCUDA_HOST_DEVICE static constexpr bool is_far(int corner, int axis) { return corner >> (Axes - 1 - axis) & 1; }

@@ -29,7 +29,7 @@ struct Interpolation {
   int64_t batches, points, features;
   Strided<P> point;      // [B, N, axes]
   Strided<P> direction;  // the same; may be null
-  Order order;           // only given with a direction
+  Order order = {};      // only given with a direction
 
   CPPCUDA_HOST_DEVICE int64_t columns() const { return lookup.levels() * features; }
 };

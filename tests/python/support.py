@@ -15,8 +15,6 @@ import torch
 from cppcuda import _compile
 from cppcuda.testing.samples import DEVICES, OPS, OpEntry
 
-# Operators without an entry. Third derivatives call them; their results are not numbers in the dtype of an argument.
-
 
 def over_ops(entries: Iterable[OpEntry] = OPS) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("entry", [pytest.param(e, id=e.base_name) for e in entries])

@@ -81,7 +81,7 @@ def differentiated(f: Callable[[Tensor, Tensor], Tensor], d: int) -> Callable[[T
     "order", [(0, 0, 0), (1, 0, 0), (0, 0, 2), (1, 1, 0), (1, 1, 1), (0, 3, 0), (0, 4, 1)], ids=str
 )
 def test_values(make: Callable[[], Case], order: tuple[int, ...]) -> None:
-    """Those of torch's derivatives of the reference in float64."""
+    """The outputs equal torch's derivatives of the reference in float64."""
     case = make()
     f = functools.reduce(differentiated, [d for d in range(3) for _ in range(order[d])], case.reference)
     x, p = case.features, case.points

@@ -122,16 +122,6 @@ void combine_unit(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T
   combine<T, corners, count, true, Out, Dot>(terms, next, a);
 }
 
-template <class T, int corners, int count>
-void choose(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next, const BlockArguments<T>& a) {
-  const bool unit = a.step == 1 && a.grad_step == 1 && (count == corners || a.second_step == 1);
-  const auto loop = !unit             ? combine<T, corners, count, false, true, true>
-                    : a.out && a.grad ? combine_unit<T, corners, count, true, true>
-                    : a.out           ? combine_unit<T, corners, count, true, false>
-                                      : combine_unit<T, corners, count, false, true>;
-  loop(terms, next, a);
-}
-
 // Lanes are points. Out and Dot as in `combine`.
 template <class T, int F, int corners, int count, bool Out, bool Dot>
 CPPCUDA_FLATTEN void combine_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
@@ -173,10 +163,11 @@ template <class T, int corners, int count>
 void choose_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
                    const BlockArguments<T>& a) {
   const auto call = [&]<int F>(std::integral_constant<int, F>) {
-    const auto loop = count > corners || (a.out && a.grad) ? combine_points<T, F, corners, count, true, true>
-                                                           : a.out ? combine_points < T,
-               F, corners, count, true, count != corners > : combine_points < T, F, corners, count, count != corners,
-               true > ;
+    auto* loop = combine_points<T, F, corners, count, true, true>;
+    if constexpr (count == corners) {
+      if (!a.grad) loop = combine_points<T, F, corners, count, true, false>;
+      if (!a.out) loop = combine_points<T, F, corners, count, false, true>;
+    }
     loop(terms, next, a);
   };
   switch (a.features) {
@@ -187,6 +178,17 @@ void choose_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<
     default:
       return call(std::integral_constant<int, 3>());
   }
+}
+
+template <class T, int corners, int count>
+void choose(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next, const BlockArguments<T>& a) {
+  if (a.table) return choose_points<T, corners>(terms, next, a);
+  const bool unit = a.step == 1 && a.grad_step == 1 && (count == corners || a.second_step == 1);
+  const auto loop = !unit             ? combine<T, corners, count, false, true, true>
+                    : a.out && a.grad ? combine_unit<T, corners, count, true, true>
+                    : a.out           ? combine_unit<T, corners, count, true, false>
+                                      : combine_unit<T, corners, count, false, true>;
+  loop(terms, next, a);
 }
 
 template <bool Unit, class T, class A, int corners, int axes>
@@ -270,18 +272,6 @@ template <class T, int corners>
 void TermLoops<T, corners>::gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
                                    const BlockArguments<T>& a) {
   choose<T, corners>(terms, next, a);
-}
-
-template <class T, int corners>
-void TermLoops<T, corners>::gather_points(Terms<A, corners>& terms, const Terms<A, corners>& next,
-                                          const BlockArguments<T>& a) {
-  choose_points<T, corners>(terms, next, a);
-}
-
-template <class T, int corners>
-void TermLoops<T, corners>::gather_points(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
-                                          const BlockArguments<T>& a) {
-  choose_points<T, corners>(terms, next, a);
 }
 
 template <class T, int corners>

@@ -104,8 +104,9 @@ struct CellLoops {
   }
 
   // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.
-  CPPCUDA_FLATTEN [[gnu::noinline]] static void add_slopes(const Block& block, bool has_direction, const Weights* dot,
-                                                           const Weights* second_dot, A* to) {
+  template <int count>
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void add_slopes(const Block& block, bool has_direction,
+                                                           const Weights (&dot)[count], A* to) {
     A sum[axes][block_points] = {};
 #pragma GCC unroll 16
     for (int c = 0; c < corners; ++c) {
@@ -118,8 +119,8 @@ struct CellLoops {
         } else {
           for (int i = 0; i < block_points; ++i) sum[d][i] += block.cells.slope_of(c, d, i) * dot[c][i];
         }
-        if (second_dot) {
-          for (int i = 0; i < block_points; ++i) sum[d][i] += block.cells.slope_of(c, d, i) * second_dot[c][i];
+        if constexpr (count > corners) {
+          for (int i = 0; i < block_points; ++i) sum[d][i] += block.cells.slope_of(c, d, i) * dot[corners + c][i];
         }
       }
     }
@@ -239,7 +240,7 @@ struct Loops {
       const BlockArguments<T> arguments{.valid = block.valid,
                                         .features = p.features,
                                         .has_missing = block.has_missing,
-                                        .table = p.table.at(batch, first_row),
+                                        .table = lanes_are_points ? p.table.at(batch, first_row) : nullptr,
                                         .second = count > corners ? p.second.at(batch, first_row) : nullptr,
                                         .table_is_large = rows * p.table.row * sizeof(T) > large_table,
                                         .step = p.table.column,
@@ -256,14 +257,9 @@ struct Loops {
           return Calls::gather_slopes(block.terms, next, arguments, slope, p.out_slopes + row * p.features * axes);
         }
       }
-      if (lanes_are_points) {
-        Calls::gather_points(block.terms, next, arguments);
-      } else {
-        Calls::gather(block.terms, next, arguments);
-      }
+      Calls::gather(block.terms, next, arguments);
       if (p.grad_points) {
-        Cell::add_slopes(block, p.direction.data, block.terms.dot,
-                         count > corners ? block.terms.dot + corners : nullptr, p.grad_points + row * axes);
+        Cell::add_slopes(block, p.direction.data, block.terms.dot, p.grad_points + row * axes);
       }
     });
   }

@@ -49,7 +49,7 @@ struct BlockArguments {
   int valid;  // the number of points
   int64_t features;
   bool has_missing = false;                     // whether a corner may be missing in a gather
-  const T *table = nullptr, *second = nullptr;  // these are only given if lanes are points
+  const T *table = nullptr, *second = nullptr;  // not null if lanes are points
   bool table_is_large = false;                  // for the first levels of the cache
   int64_t step = 1, second_step = 1;            // from value to value in rows of the tables
   const T* grad = nullptr;                      // not null if the products with it are requested
@@ -63,15 +63,12 @@ struct TermLoops {
   using A = kit::opmath<T>;
   using V = kit::Vec<A>;
 
-  // out[f] = sum_k weight_k row_k[f], and dot_k = sum_f row_k[f] grad[f].
+  // Up to so many features, lanes may be points.
+  static constexpr int64_t max_features_of_points = 3;
+
+  // out[f] = sum_k weight_k row_k[f], and dot_k = sum_f row_k[f] grad[f]. Lanes are points if `table` is given.
   static void gather(Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
   static void gather(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next, const BlockArguments<T>& a);
-
-  // The same for few features, with an offset of each row instead of its address: lanes are points then.
-  static constexpr int64_t max_features_of_points = 3;
-  static void gather_points(Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
-  static void gather_points(Terms<A, 2 * corners>& terms, const Terms<A, 2 * corners>& next,
-                            const BlockArguments<T>& a);
 
   // out[f] as before, and out_slopes[f, d] = sum_k slope_k[d] row_k[f].
   template <int axes>

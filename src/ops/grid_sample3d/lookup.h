@@ -60,17 +60,17 @@ struct Lookup {
     }
     if constexpr (L > 1) {
       cells.is_narrow = end_row(0) <= std::numeric_limits<int32_t>::max() / 4;
-      if (cells.is_narrow) return set_rows<int32_t>(first, cells.narrow_row, cells.has_missing);
+      if (cells.is_narrow) return set_rows<int32_t>(first, cells.narrow_row);
     }
-    set_rows<int64_t>(first, cells.row, cells.has_missing);
+    set_rows<int64_t>(first, cells.row);
   }
 
  private:
   // The rows of the corners, from the voxels on the near side.
   template <class I, class A, int L>
-  CPPCUDA_HOST_DEVICE void set_rows(const A (&first)[3][L], I (&rows)[8][L], bool& has_missing) const {
+  CPPCUDA_HOST_DEVICE void set_rows(const A (&first)[3][L], I (&rows)[8][L]) const {
     // What each side adds to the row. Compared as numbers, so that infinities and NaN are outside too.
-    I part[3][2][L], outside[3][2][L], missing[L] = {};
+    I part[3][2][L], outside[3][2][L];
     I stride = 1;
     for (int d = 0; d < 3; ++d) {
       const A last = static_cast<A>(size[d] - 1);
@@ -83,7 +83,6 @@ struct Lookup {
           part[d][side][i] = index * stride;
           // In float32 `last` may be rounded up.
           outside[d][side][i] = (voxel == inside ? I(0) : I(-1)) | (index < end ? I(0) : I(-1));
-          missing[i] |= outside[d][side][i];
         }
       }
       stride *= end;
@@ -96,9 +95,6 @@ struct Lookup {
         rows[c][i] = row | outside[0][x][i] | outside[1][y][i] | outside[2][z][i];
       }
     }
-    I any = 0;
-    for (int i = 0; i < L; ++i) any |= missing[i];
-    has_missing = any != 0;
   }
 
   // Mirrors a position at the first and the last voxel, or at their outer borders, until it is between them.

@@ -34,8 +34,7 @@ TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
   // For Python, which has to know the size of the parameters before there are any, and exports the scales.
   m.def("_hash_grid_scales(int n_levels, int base_resolution, float per_level_scale) -> float[]",
         [](int64_t n_levels, int64_t base_resolution, double per_level_scale) {
-          const Config config{
-              .n_levels = n_levels, .base_resolution = base_resolution, .per_level_scale = per_level_scale};
+          const Config config{n_levels, 1, 1, base_resolution, per_level_scale};
           std::vector<double> scales;
           for (int64_t l = 0; l < n_levels; ++l) scales.push_back(level_scale(config, l));
           return scales;

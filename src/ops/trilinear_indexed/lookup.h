@@ -66,14 +66,10 @@ struct Lookup {
         for (int c = 0; c < 8; ++c) cells.row[c][i] = from[c * corners.column];
       }
     }
-    bool missing = false, out_of_range = false;
+    bool out_of_range = false;
     for (int c = 0; c < 8; ++c) {
-      for (int i = 0; i < L; ++i) {
-        missing |= cells.row[c][i] == -1;
-        out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] >= rows;
-      }
+      for (int i = 0; i < L; ++i) out_of_range |= cells.row[c][i] < -1 || cells.row[c][i] >= rows;
     }
-    cells.has_missing = missing || out_of_range;
     if (out_of_range) refuse(batch, n, valid, cells);
   }
 
@@ -83,26 +79,20 @@ struct Lookup {
   template <int Step, class A, int L>
   bool read(int64_t batch, int64_t n, int valid, Cells<A, 3, L>& cells) const {
     const int64_t step = Step ? Step : corners.column;
-    // The sign bits say whether a row is -1 or less, and whether it is out of range.
-    uint64_t negative[8] = {}, outside[8] = {};
+    uint64_t outside[8] = {};  // the sign bit says whether a row is out of range
     for (int i = 0; i < L; ++i) {
       const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
       CPPCUDA_UNROLL(8)
       for (int c = 0; c < 8; ++c) {
         const auto row = static_cast<uint64_t>(from[c * step]);
-        negative[c] |= row;
         outside[c] |= (static_cast<uint64_t>(rows) - 1 - row) | (row + 1);
       }
       CPPCUDA_UNROLL(8)
       for (int c = 0; c < 8; ++c) cells.narrow_row[c][i] = static_cast<int32_t>(from[c * step]);
     }
-    uint64_t any_negative = 0, any_outside = 0;
-    for (int c = 0; c < 8; ++c) {
-      any_negative |= negative[c];
-      any_outside |= outside[c];
-    }
-    cells.has_missing = any_negative >> 63 != 0;
-    return any_outside >> 63 == 0;
+    uint64_t any = 0;
+    for (const uint64_t bits : outside) any |= bits;
+    return any >> 63 == 0;
   }
 
   // Corners out of range count as missing until the caller throws.

@@ -403,23 +403,24 @@ void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin
   const bool packed =
       unit && p.features < L::V::lanes && (p.grad_points ? p.feats_corner == p.features : p.features < 8);
   nontemporal &= unit && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
-  if constexpr (L::has_points_loop) {
-    if (p.features == 1 && (!p.grad_points || p.feats_corner == 1)) {
-      const auto loop = !p.grad_points  ? nontemporal ? L::template backward_points<true, true, false>
-                                                      : L::template backward_points<false, true, false>
-                         : !p.grad_feats ? L::template backward_points<false, false, true>
-                        : nontemporal   ? L::template backward_points<true, true, true>
-                                        : L::template backward_points<false, true, true>;
-      return loop(p, begin, end);
-    }
-  }
+  const auto of_requested = [&](auto feats, auto points, auto both) {
+    return !p.grad_points ? feats : !p.grad_feats ? points : both;
+  };
   auto of_outputs = [&]<bool Unit, bool Nontemporal>() {
-    const auto loop = !p.grad_points  ? L::template backward<Unit, Nontemporal, true, false>
-                      : !p.grad_feats ? L::template backward<Unit, false, false, true>
-                                      : L::template backward<Unit, Nontemporal, true, true>;
-    const auto packed_loop = !p.grad_points  ? L::template backward_packed<Nontemporal, true, false>
-                             : !p.grad_feats ? L::template backward_packed<false, false, true>
-                                             : L::template backward_packed<Nontemporal, true, true>;
+    if constexpr (L::has_points_loop) {
+      if (p.features == 1 && (!p.grad_points || p.feats_corner == 1)) {
+        const auto loop = of_requested(L::template backward_points<Nontemporal, true, false>,
+                                       L::template backward_points<false, false, true>,
+                                       L::template backward_points<Nontemporal, true, true>);
+        return loop(p, begin, end);
+      }
+    }
+    const auto loop = of_requested(L::template backward<Unit, Nontemporal, true, false>,
+                                   L::template backward<Unit, false, false, true>,
+                                   L::template backward<Unit, Nontemporal, true, true>);
+    const auto packed_loop = of_requested(L::template backward_packed<Nontemporal, true, false>,
+                                          L::template backward_packed<false, false, true>,
+                                          L::template backward_packed<Nontemporal, true, true>);
     (packed ? packed_loop : loop)(p, begin, end);
   };
   nontemporal ? of_outputs.template operator()<true, true>()
