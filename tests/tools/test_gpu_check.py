@@ -143,7 +143,7 @@ def rehearse(bundle: Path, folder: Path, *options: str) -> tuple[int, dict[str, 
     tools.mkdir(exist_ok=True)
     for name, text in FAKES.items():
         executable(tools / name, f"#!/bin/bash{text}\n")
-    command = [bundle / "scripts/gpu_check", "--prebuilt", bundle, "--dry-run", *options]
+    command = [bundle / "scripts/gpu_check", "--prebuilt", bundle, "--dry-run", "--minutes", "30", *options]
     if not subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode:
         command = ["unshare", "-rn", *command]  # no network
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CPPCUDA_") and k != "PYTHONPATH"}

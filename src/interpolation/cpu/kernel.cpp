@@ -98,10 +98,6 @@ CPPCUDA_FLATTEN void combine_few(Terms<T, count>& terms, const Terms<T, count>& 
 template <class V, class F>
 CPPCUDA_INLINE bool with_few(int64_t features, F f) {
   switch (features) {
-    case 1:
-      return f(std::integral_constant<int, 1>()), true;
-    case 2:
-      return f(std::integral_constant<int, 2>()), true;
     case 4:
       return f(std::integral_constant<int, 4>()), true;
     case 8:
@@ -159,25 +155,30 @@ CPPCUDA_FLATTEN void combine_points(Terms<kit::opmath<T>, count>& terms, const T
   }
 }
 
+// Calls f(F) with a number of features with which lanes are points.
+template <class F>
+CPPCUDA_INLINE void with_features_of_points(int64_t features, F f) {
+  switch (features) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    default:
+      return f(std::integral_constant<int, 3>());
+  }
+}
+
 template <class T, int corners, int count>
 void choose_points(Terms<kit::opmath<T>, count>& terms, const Terms<kit::opmath<T>, count>& next,
                    const BlockArguments<T>& a) {
-  const auto call = [&]<int F>(std::integral_constant<int, F>) {
+  with_features_of_points(a.features, [&]<int F>(std::integral_constant<int, F>) {
     auto* loop = combine_points<T, F, corners, count, true, true>;
     if constexpr (count == corners) {
       if (!a.grad) loop = combine_points<T, F, corners, count, true, false>;
       if (!a.out) loop = combine_points<T, F, corners, count, false, true>;
     }
     loop(terms, next, a);
-  };
-  switch (a.features) {
-    case 1:
-      return call(std::integral_constant<int, 1>());
-    case 2:
-      return call(std::integral_constant<int, 2>());
-    default:
-      return call(std::integral_constant<int, 3>());
-  }
+  });
 }
 
 template <class T, int corners, int count>
@@ -260,6 +261,46 @@ CPPCUDA_FLATTEN void spread_few(const auto& terms, const auto& next, const Block
   }
 }
 
+// Lanes are points. A point's terms are added one after another, because corners may share a row.
+template <class T, int F, bool Missing>
+CPPCUDA_FLATTEN void spread_points(const auto& terms, const auto& next, const BlockArguments<T>& a) {
+  using A = kit::opmath<T>;
+  using V = kit::Vec<A>;
+  constexpr int corners = sizeof(terms.offset) / sizeof(terms.offset[0]);
+  for (int i = 0; i < block_points; i += V::lanes) {
+    const int64_t n = a.valid - i < V::lanes ? a.valid - i : V::lanes;
+    if (n <= 0) break;
+    V gradient[F];
+    for (int f = 0; f < F; ++f) {
+      gradient[f] = load_points<V>(a.grad + i * a.grad_row + f * a.grad_step, a.grad_row, n);
+    }
+    int32_t at[corners][V::lanes];
+    A term[corners][F][V::lanes];
+#pragma GCC unroll 16
+    for (int c = 0; c < corners; ++c) {
+      if (a.table_is_large) next.prefetch(c, i, a.sums);
+      const V weight = V::load(terms.weight[c] + i);
+      typename V::Offsets offset;
+      __builtin_memcpy(&offset, terms.offset[c] + i, sizeof(offset));
+      const typename V::Mask valid{__builtin_convertvector(offset, typename V::Ints) >= 0};
+      for (int f = 0; f < F; ++f) {
+        const V product = weight * gradient[f];
+        (Missing ? select(valid, product, V(0)) : product).store(term[c][f]);
+      }
+      offset ^= offset >> 31;
+      if (Missing) __builtin_memcpy(at[c], &offset, sizeof(offset));
+    }
+    for (int64_t k = 0; k < n; ++k) {
+#pragma GCC unroll 16
+      for (int c = 0; c < corners; ++c) {
+        A* row = a.sums + (Missing ? at[c][k] : terms.offset[c][i + k]);
+        asm("" : "+r"(row));  // else gcc 12 computes the address of each feature on its own
+        for (int f = 0; f < F; ++f) row[f] += term[c][f][k];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 template <class T, int corners>
@@ -277,6 +318,11 @@ void TermLoops<T, corners>::gather(Terms<A, 2 * corners>& terms, const Terms<A, 
 template <class T, int corners>
 void TermLoops<T, corners>::scatter(const Terms<A, corners>& terms, const Terms<A, corners>& next,
                                     const BlockArguments<T>& a) {
+  if (a.sums) {
+    return with_features_of_points(a.features, [&](auto f) {
+      a.has_missing ? spread_points<T, f, true>(terms, next, a) : spread_points<T, f, false>(terms, next, a);
+    });
+  }
   if (with_few<V>(a.features, [&](auto few) { spread_few<T, few>(terms, next, a); })) return;
   a.grad_step == 1 ? spread<T, true>(terms, next, a) : spread<T, false>(terms, next, a);
 }

@@ -28,6 +28,7 @@ struct CellLoops {
   };
   using Weights = A[block_points];  // of a corner
   using Rows = char* [block_points];
+  using Offsets = int32_t[block_points];
   using Sink = A[8];  // what is added to a row that is not there
 
   CPPCUDA_FLATTEN [[gnu::noinline]] static void locate(const Lookup& lookup, int64_t batch, int64_t n, int level,
@@ -88,19 +89,39 @@ struct CellLoops {
                                                                                      : set(block.cells.row);
   }
 
-  // The offsets of the corners' rows in elements, negative if they are missing.
-  CPPCUDA_FLATTEN [[gnu::noinline]] static void set_offsets(const Block& block, int64_t row_stride,
-                                                            int32_t (*__restrict offset)[block_points]) {
-    const auto stride = static_cast<int32_t>(row_stride);
-    const auto set = [&](const auto& from) {
+  // The offsets of rows begin .. end - 1 from row `begin`. All: these are all rows.
+  template <bool All>
+  CPPCUDA_FLATTEN [[gnu::noinline]] static void set_offsets(const Block& block, int64_t row_stride, int64_t begin,
+                                                            int64_t end, Offsets* __restrict offset) {
+    const auto stride = static_cast<int32_t>(row_stride), rows = static_cast<int32_t>(end - begin);
+    const auto set = [&]<class I>(const I(&from)[corners][block_points]) {
+      const I low = All ? 0 : static_cast<I>(begin), high = static_cast<I>(end);
       for (int c = 0; c < corners; ++c) {
+        // If many corners may be missing, not one row for all: an addition waits for the one before it in its place.
+        const int32_t other = All || c >= rows ? -1 : ~(c * stride);
         for (int i = 0; i < block_points; ++i) {
-          const auto row = static_cast<int32_t>(from[c][i]);
-          offset[c][i] = row < 0 ? -1 : row * stride;
+          const I row = from[c][i];
+          offset[c][i] = row >= low && (All || row < high) ? static_cast<int32_t>(row - low) * stride : other;
         }
       }
     };
     block.cells.is_narrow ? set(block.cells.narrow_row) : set(block.cells.row);
+  }
+
+  CPPCUDA_FLATTEN static Found found(const Offsets* offset) {
+    Offsets outside = {}, inside = {};
+    for (int c = 0; c < corners; ++c) {
+      for (int i = 0; i < block_points; ++i) {
+        outside[i] |= offset[c][i];
+        inside[i] |= ~offset[c][i];
+      }
+    }
+    int32_t any_outside = 0, any_inside = 0;
+    for (int i = 0; i < block_points; ++i) {
+      any_outside |= outside[i];
+      any_inside |= inside[i];
+    }
+    return {any_outside >= 0, any_inside < 0};
   }
 
   // to += the products of rows with grad, and of rows of the second table, times the slopes of their weights.
@@ -153,8 +174,8 @@ struct Loops {
   template <int count>
   struct Block : Cell::Block {
     Terms<A, count> terms;
-    bool has_missing;  // of a gather
-    bool is_used;      // of a scatter: whether a row of this task gets a term
+    bool has_missing;
+    bool is_used;  // of a scatter: whether a row of this task gets a term
   };
 
   // Calls prepare(n, block) for the blocks of points first .. end - 1, and then f(n, block, terms of the next block);
@@ -220,7 +241,7 @@ struct Loops {
     const auto prepare = [&](Block<count>& block) {
       const auto set_rows = [&](const Strided<T>& table, int from) {
         if (lanes_are_points) {
-          Cell::set_offsets(block, table.row, block.terms.offset + from);
+          Cell::template set_offsets<true>(block, table.row, 0, rows, block.terms.offset + from);
           return false;
         }
         const auto found =
@@ -278,21 +299,35 @@ struct Loops {
     using V = kit::Vec<A>;
     const int64_t rows = p.lookup.end_row(p.lookup.levels() - 1), column = level * p.features;
     A* table = p.table + (batch * rows + p.lookup.first_row(level)) * p.features;
-    kit::for_vectors<V>((end - begin) * p.features,
-                        [&](int64_t f, auto n) { V(0).store(table + begin * p.features + f, n); });
+    const int64_t size = (end - begin) * p.features;
+    kit::for_vectors<V>(size, [&](int64_t f, auto n) { V(0).store(table + begin * p.features + f, n); });
     typename Cell::Sink sink[corners] = {};
     const bool is_few = Calls::is_few(p.features);
+    const bool lanes_are_points =
+        p.features <= Calls::max_features_of_points && size <= std::numeric_limits<int32_t>::max();
     const auto prepare = [&](Block<corners>& block) {
+      Cell::weigh(block, p.direction.data, block.terms.weight);
+      if (lanes_are_points) {
+        const bool has_all = end - begin == p.lookup.end_row(level) - p.lookup.first_row(level);
+        const auto set_offsets = has_all ? Cell::template set_offsets<true> : Cell::template set_offsets<false>;
+        set_offsets(block, p.features, begin, end, block.terms.offset);
+        const auto found = Cell::found(block.terms.offset);
+        block.has_missing = !found.all;
+        block.is_used = found.any;
+        return;
+      }
       const auto found = Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end,
                                         is_few ? sink : nullptr, block.terms.row);
       block.is_used = found.any;
-      Cell::weigh(block, p.direction.data, block.terms.weight);
     };
     for_blocks<corners>(p, batch, 0, p.points, level, prepare, [&](int64_t n, auto& block, const auto& next) {
       if (!block.is_used) return;
       Calls::scatter(block.terms, next,
                      {.valid = block.valid,
                       .features = p.features,
+                      .has_missing = block.has_missing,
+                      .table_is_large = size * static_cast<int64_t>(sizeof(A)) > large_table,
+                      .sums = lanes_are_points ? table + begin * p.features : nullptr,
                       .grad = p.grad.at(batch, n) + column * p.grad.column,
                       .grad_row = p.grad.row,
                       .grad_step = p.grad.column});

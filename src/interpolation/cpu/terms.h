@@ -17,8 +17,10 @@ inline constexpr int block_points = 16;
 template <class A, int count>
 struct Terms {
   union {
-    char* row[count][block_points];       // null if the corner is missing
-    int32_t offset[count][block_points];  // if lanes are points: from the start of the table in elements; negative then
+    char* row[count][block_points];  // null if the corner is missing
+    // If lanes are points: from the start of the table in elements. If the corner is missing it is ~x, and a scatter
+    // adds 0 at x.
+    int32_t offset[count][block_points];
   };
   A weight[count][block_points];
   A dot[count][block_points];  // results: the products of rows with grad
@@ -48,9 +50,10 @@ template <class T>
 struct BlockArguments {
   int valid;  // the number of points
   int64_t features;
-  bool has_missing = false;                     // whether a corner may be missing in a gather
-  const T *table = nullptr, *second = nullptr;  // not null if lanes are points
+  bool has_missing = false;                     // whether a corner may be missing, if that is asked for
+  const T *table = nullptr, *second = nullptr;  // of a gather: not null if lanes are points
   bool table_is_large = false;                  // for the first levels of the cache
+  kit::opmath<T>* sums = nullptr;               // of a scatter: not null if lanes are points
   int64_t step = 1, second_step = 1;            // from value to value in rows of the tables
   const T* grad = nullptr;                      // not null if the products with it are requested
   int64_t grad_row = 0, grad_step = 1;
@@ -75,10 +78,9 @@ struct TermLoops {
   static void gather_slopes(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a,
                             const A (&slope)[corners][axes][block_points], T* out_slopes);
 
-  // row_k[f] += weight_k grad[f], in rows of the accumulation type. With few features no row may be missing.
-  static constexpr bool is_few(int64_t features) {
-    return features == 1 || features == 2 || features == 4 || (features == 8 && V::lanes > 8);
-  }
+  // row_k[f] += weight_k grad[f], in rows of the accumulation type. Lanes are points if `sums` is given; else no row
+  // may be missing if there are few features.
+  static constexpr bool is_few(int64_t features) { return features == 4 || (features == 8 && V::lanes > 8); }
   static void scatter(const Terms<A, corners>& terms, const Terms<A, corners>& next, const BlockArguments<T>& a);
 };
 

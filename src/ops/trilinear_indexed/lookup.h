@@ -48,11 +48,9 @@ struct Lookup {
       }
     }
     if constexpr (L > 1) {
-      cells.is_narrow = rows <= std::numeric_limits<int32_t>::max();
-      const bool is_contiguous = corners.column == 1;
-      if (cells.is_narrow && (is_contiguous ? read<1>(batch, n, valid, cells) : read<0>(batch, n, valid, cells)))
-        return;
-      cells.is_narrow = false;
+      cells.is_narrow =
+          rows <= std::numeric_limits<int32_t>::max() && read_rows(*this, batch, n, valid, cells.narrow_row);
+      if (cells.is_narrow) return;
     }
     for (int i = 0; i < L; ++i) {
       const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
@@ -74,27 +72,6 @@ struct Lookup {
   }
 
  private:
-  // Reads the rows in 32 bits. Step is the stride of corners, or 0 if it may be any. Returns false if a row is out of
-  // range.
-  template <int Step, class A, int L>
-  bool read(int64_t batch, int64_t n, int valid, Cells<A, 3, L>& cells) const {
-    const int64_t step = Step ? Step : corners.column;
-    uint64_t outside[8] = {};  // the sign bit says whether a row is out of range
-    for (int i = 0; i < L; ++i) {
-      const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
-      CPPCUDA_UNROLL(8)
-      for (int c = 0; c < 8; ++c) {
-        const auto row = static_cast<uint64_t>(from[c * step]);
-        outside[c] |= (static_cast<uint64_t>(rows) - 1 - row) | (row + 1);
-      }
-      CPPCUDA_UNROLL(8)
-      for (int c = 0; c < 8; ++c) cells.narrow_row[c][i] = static_cast<int32_t>(from[c * step]);
-    }
-    uint64_t any = 0;
-    for (const uint64_t bits : outside) any |= bits;
-    return any >> 63 == 0;
-  }
-
   // Corners out of range count as missing until the caller throws.
   template <class A, int L>
   CPPCUDA_HOST_DEVICE void refuse([[maybe_unused]] int64_t batch, [[maybe_unused]] int64_t n,

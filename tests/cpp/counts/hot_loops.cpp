@@ -166,7 +166,9 @@ void count_interpolation(const std::string& op, const Lookup& lookup, int64_t fe
   const int64_t points = 64, columns = lookup.levels() * features, values = points * columns;
   const int64_t rows = lookup.end_row(lookup.levels() - 1);
   const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
-  const Strided<float> point{numbers<float>(points * Lookup::axes), 0, Lookup::axes, 1};
+  float* coordinates = numbers<float>(points * Lookup::axes);
+  for (int64_t i = 0; i < points * Lookup::axes; ++i) coordinates[i] /= 2;  // so that all points are in a volume
+  const Strided<float> point{coordinates, 0, Lookup::axes, 1};
   const Strided<T> table{numbers<T>(rows * features), 0, features, 1}, grad{numbers<T>(values), 0, columns, 1};
   GatherParams<T, float, Lookup> gather{
       {lookup, 1, points, features, point, {}}, table, {}, {}, zeros<T>(values), nullptr, nullptr};

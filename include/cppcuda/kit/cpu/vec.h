@@ -13,6 +13,21 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
+// Transposes as many vectors as each has lanes: lane i of vector k becomes lane k of vector i. `size` is for the
+// recursion: the two blocks of size * size lanes beside the diagonal of each block of twice that size are exchanged.
+template <int lanes, int size = lanes / 2, class Vector>
+CPPCUDA_INLINE void transpose(Vector* vectors) {
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    const auto exchange = [&](int i) {
+      const auto a = vectors[i].v, b = vectors[i + size].v;
+      vectors[i].v = __builtin_shufflevector(a, b, (I & size ? lanes + I - size : I)...);
+      vectors[i + size].v = __builtin_shufflevector(a, b, (I & size ? lanes + I : I + size)...);
+    };
+    ((I & size ? void() : exchange(I)), ...);
+  }(std::make_integer_sequence<int, lanes>());
+  if constexpr (size > 1) transpose<lanes, size / 2>(vectors);
+}
+
 // Fast: inputs and outputs have 16 bits, so exp and tanh of reduced accuracy are enough.
 template <class A, bool Fast>
 struct Vec {
@@ -261,9 +276,6 @@ struct Vec {
     return result;
   }
 
-  // Transposes `lanes` vectors: lane i of vector k becomes lane k of vector i.
-  CPPCUDA_INLINE static void transpose(Vec* vectors) { transpose_blocks<lanes / 2>(vectors); }
-
   // The sum over the lanes of each vector, in an order that depends on the number of vectors only. The halves of two
   // vectors are added at a time, until one vector has a sum in each lane.
   template <int n>
@@ -290,21 +302,6 @@ struct Vec {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
 #endif
-
-  // Exchanges the two blocks of size * size lanes beside the diagonal of each block of twice that size, and goes on
-  // with smaller blocks.
-  template <int size>
-  CPPCUDA_INLINE static void transpose_blocks(Vec* vectors) {
-    [&]<int... I>(std::integer_sequence<int, I...>) {
-      const auto exchange = [&](int i) {
-        const Values a = vectors[i].v, b = vectors[i + size].v;
-        vectors[i] = __builtin_shufflevector(a, b, (I & size ? lanes + I - size : I)...);
-        vectors[i + size] = __builtin_shufflevector(a, b, (I & size ? lanes + I : I + size)...);
-      };
-      ((I & size ? void() : exchange(I)), ...);
-    }(std::make_integer_sequence<int, lanes>());
-    if constexpr (size > 1) transpose_blocks<size / 2>(vectors);
-  }
 
   // n: the number of valid vectors; the rest are treated as zeros.
   template <int group, int n>

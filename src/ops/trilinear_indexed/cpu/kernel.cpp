@@ -1,5 +1,5 @@
 #include "interpolation/cpu/loops.h"
-#include "ops/trilinear_indexed/lookup.h"
+#include "ops/trilinear_indexed/cpu/read_rows.h"
 
 namespace cppcuda::interpolation {
 
