@@ -50,7 +50,7 @@ template <class T>
 struct BlockArguments {
   int valid;  // the number of points
   int64_t features;
-  bool has_missing = false;                     // whether a corner may be missing, if that is asked for
+  bool has_missing = false;  // whether a corner may be missing; not set in a gather whose lanes are points
   const T *table = nullptr, *second = nullptr;  // of a gather: not null if lanes are points
   bool table_is_large = false;                  // for the first levels of the cache
   kit::opmath<T>* sums = nullptr;               // of a scatter: not null if lanes are points
