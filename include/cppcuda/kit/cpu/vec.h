@@ -276,6 +276,9 @@ struct Vec {
     return result;
   }
 
+  // Transposes `lanes` vectors.
+  CPPCUDA_INLINE static void transpose(Vec* vectors) { CPPCUDA_ISA::transpose<lanes>(vectors); }
+
   // The sum over the lanes of each vector, in an order that depends on the number of vectors only. The halves of two
   // vectors are added at a time, until one vector has a sum in each lane.
   template <int n>

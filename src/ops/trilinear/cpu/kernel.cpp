@@ -144,7 +144,7 @@ struct Loops {
       x[i] = V::load(block.feats[i]);
       __builtin_prefetch(block.feats[i] + kit::prefetch_bytes / sizeof(T));
     }
-    kit::transpose<V::lanes>(x);
+    V::transpose(x);
   }
 
   CPPCUDA_FLATTEN static void forward_points(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
@@ -180,7 +180,7 @@ struct Loops {
       if (Feats) {
         V y[8];
         for (int c = 0; c < 8; ++c) y[c] = voxel.weight(c) * grad;
-        kit::transpose<V::lanes>(y);
+        V::transpose(y);
         for (int i = 0; i < block.n; ++i) write<Nontemporal>(y[i], p.grad_feats + (row + i) * 8, V::lanes);
       }
     });
