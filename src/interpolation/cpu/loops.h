@@ -307,17 +307,17 @@ struct Loops {
         p.features <= Calls::max_features_of_points && size <= std::numeric_limits<int32_t>::max();
     const auto prepare = [&](Block<corners>& block) {
       Cell::weigh(block, p.direction.data, block.terms.weight);
+      typename Cell::Found found;
       if (lanes_are_points) {
         const bool has_all = end - begin == p.lookup.end_row(level) - p.lookup.first_row(level);
         const auto set_offsets = has_all ? Cell::template set_offsets<true> : Cell::template set_offsets<false>;
         set_offsets(block, p.features, begin, end, block.terms.offset);
-        const auto found = Cell::found(block.terms.offset);
-        block.has_missing = !found.all;
-        block.is_used = found.any;
-        return;
+        found = Cell::found(block.terms.offset);
+      } else {
+        found = Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end,
+                               is_few ? sink : nullptr, block.terms.row);
       }
-      const auto found = Cell::set_rows(block, table, p.features * static_cast<int64_t>(sizeof(A)), begin, end,
-                                        is_few ? sink : nullptr, block.terms.row);
+      block.has_missing = !found.all;
       block.is_used = found.any;
     };
     for_blocks<corners>(p, batch, 0, p.points, level, prepare, [&](int64_t n, auto& block, const auto& next) {
