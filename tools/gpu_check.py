@@ -275,13 +275,10 @@ def before(stage: Stage) -> str:
     if not stage.before:
         raise SkippedError("--before names no earlier bundle")
     sites = {"before": stage.before / "site", "now": BUNDLE / "site"}
-    options = ["--part", "flagship", "--own", "--rounds", "5"]
-    if stage.dry_run:
-        options += ["--case", "hash_grid"]  # the others are the same to this stage
     seconds: dict[str, dict[str, float]] = {}
     for name, site in sites.items():
         environment = {"PYTHONPATH": str(site), "CPPCUDA_EXPECTED_LIBRARY": ""}
-        for case, row in bench(stage, name, *options, **environment).items():
+        for case, row in bench(stage, name, "--part", "flagship", "--own", "--rounds", "5", **environment).items():
             if not row["failed"]:
                 seconds.setdefault(case, {})[name] = row["contestants"]["cppcuda"]["median"]
     for case, times in seconds.items():
