@@ -4,11 +4,13 @@
 // when the one before it has ended, or has run for long: it may wait for others.
 
 #include <cxxabi.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <regex>
@@ -17,8 +19,20 @@
 
 namespace cppcuda::emulator {
 
+// Whether emulator.h lists a variable. A misspelt one would select nothing.
+static bool is_known(const std::string& name) {
+  static const char* const names[] = {"APPROX",  "ARCH",   "CONTRACT", "EVERY_KERNEL", "GRID_STRIDE", "RACES",
+                                      "REPLACE", "REPORT", "RESIDENT", "SCHEDULE",     "WITHOUT"};
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](const char* known) { return name == std::string("CPPCUDA_EMULATOR_") + known; });
+}
+
 Options& options() {
   static Options all = [] {
+    for (char** variable = environ; *variable; ++variable) {
+      const std::string name(*variable, std::strcspn(*variable, "="));
+      if (name.starts_with("CPPCUDA_EMULATOR_") && !is_known(name)) throw Error("there is no variable " + name);
+    }
     Options o;
     const auto number = [](const char* name) {
       const char* text = std::getenv(name);

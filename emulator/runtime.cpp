@@ -56,6 +56,7 @@ struct State {
   std::string message;
   int device = 0;
   unsigned architecture = 0;
+  size_t replaced = 0;  // by $CPPCUDA_EMULATOR_REPLACE
 };
 
 State& state() {
@@ -76,6 +77,7 @@ void replace(std::string& text) {
   const std::string from(both, std::strstr(both, "=>")), to = both + from.size() + 2;
   for (size_t k = text.find(from); k != std::string::npos; k = text.find(from, k + to.size())) {
     text.replace(k, from.size(), to);
+    ++state().replaced;
   }
 }
 
@@ -132,6 +134,10 @@ void at_end() {
     for (const auto& [line, has_run] : lines) {
       if (!has_run) to << "did not run: " << line << '\n';
     }
+  }
+  if (std::getenv("CPPCUDA_EMULATOR_REPLACE") && !s.replaced) {
+    std::cerr << "the PTX does not contain the text of CPPCUDA_EMULATOR_REPLACE\n";
+    std::_Exit(1);
   }
   if (!std::getenv("CPPCUDA_EMULATOR_EVERY_KERNEL")) return;
   size_t launched = 0;
