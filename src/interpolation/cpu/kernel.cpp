@@ -134,21 +134,25 @@ CPPCUDA_FLATTEN void combine_points(Terms<kit::opmath<T>, count>& terms, const T
       gradient[f] = 0;
       if (products) gradient[f] = load_points<V>(a.grad + i * a.grad_row + f * a.grad_step, a.grad_row, n);
     }
-#pragma GCC unroll 32
-    for (int k = 0; k < count; ++k) {
-      typename V::Offsets offset;
-      __builtin_memcpy(&offset, terms.offset[k] + i, sizeof(offset));
-      const T* from = k < corners ? a.table : a.second;
-      if (a.table_is_large) next.prefetch(k, i, from);
-      const typename V::Mask valid{__builtin_convertvector(offset, typename V::Ints) >= 0};
-      const V weight = select(valid, V::load(terms.weight[k] + i), V(0));
-      V dot = 0;
-      for (int f = 0; f < F; ++f) {
-        const V x = V::gather(from + f * (k < corners ? a.step : a.second_step), offset);
-        if (Out) sum[f] = fma(weight, x, sum[f]);
-        if (Dot) dot = fma(gradient[f], x, dot);
+    for (int second = 0; second < count / corners; ++second) {
+      const T* const from = second ? a.second : a.table;
+      const int64_t step = second ? a.second_step : a.step;
+#pragma GCC unroll 8
+      for (int c = 0; c < corners; ++c) {
+        const int k = second * corners + c;
+        typename V::Offsets offset;
+        __builtin_memcpy(&offset, terms.offset[k] + i, sizeof(offset));
+        if (a.table_is_large) next.prefetch(k, i, from);
+        const typename V::Mask valid{__builtin_convertvector(offset, typename V::Ints) >= 0};
+        const V weight = select(valid, V::load(terms.weight[k] + i), V(0));
+        V dot = 0;
+        for (int f = 0; f < F; ++f) {
+          const V x = V::gather(from + f * step, offset);
+          if (Out) sum[f] = fma(weight, x, sum[f]);
+          if (Dot) dot = fma(gradient[f], x, dot);
+        }
+        if (Dot) select(valid, dot, V(0)).store(terms.dot[k] + i);
       }
-      if (Dot) select(valid, dot, V(0)).store(terms.dot[k] + i);
     }
     if (!out) continue;
     for (int f = 0; f < F; ++f) store_points(sum[f], a.out + i * a.out_row + f, a.out_row, n);
@@ -276,7 +280,7 @@ CPPCUDA_FLATTEN void spread_points(const auto& terms, const auto& next, const Bl
     }
     int32_t at[corners][V::lanes];
     A term[corners][F][V::lanes];
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int c = 0; c < corners; ++c) {
       if (a.table_is_large) next.prefetch(c, i, a.sums);
       const V weight = V::load(terms.weight[c] + i);
@@ -291,7 +295,7 @@ CPPCUDA_FLATTEN void spread_points(const auto& terms, const auto& next, const Bl
       if (Missing) __builtin_memcpy(at[c], &offset, sizeof(offset));
     }
     for (int64_t k = 0; k < n; ++k) {
-#pragma GCC unroll 16
+#pragma GCC unroll 8
       for (int c = 0; c < corners; ++c) {
         A* row = a.sums + (Missing ? at[c][k] : terms.offset[c][i + k]);
         asm("" : "+r"(row));  // else gcc 12 computes the address of each feature on its own
