@@ -98,36 +98,34 @@ def test_upsampling_of_images_of_any_size(mode: str, wanted: dict[str, Any]) -> 
         assert_close(run(model, other), [module(*other.tensors)], rtol=1e-6 * max(h, w), atol=1e-6 * max(h, w))
 
 
+# Sizes of images and of results, and scales.
+RESIZES: list[tuple[tuple[int, int], list[int], float | None, float | None]] = [
+    # Products that float32 rounds to the next integer, or to less than one.
+    ((100, 100), [28, 56], 0.29, 0.57),
+    ((100, 70), [229, 49], 2.3, 0.7),
+    ((41, 3), [61, 6], 1.5, 2.1),
+    # Sizes that do not follow from the scales, or from one of them only.
+    ((10, 8), [7, 9], 2.0, 1.2),
+    ((10, 41), [7, 123], 1.2, None),
+    ((10, 10), [6, 4], None, 0.5),
+    # Images that are copied, regardless of the scales.
+    ((47, 47), [47, 47], 48 / 47, 48 / 47),
+    ((4, 4), [4, 4], 2.0, 2.0),
+    ((4, 4), [4, 4], None, 1.25),
+]
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "args",
-    [
-        # Products that float32 rounds to the next integer, or to less than one.
-        ((100, 100), (28, 56), 0.29, 0.57),
-        ((100, 70), (229, 49), 2.3, 0.7),
-        ((41, 3), (61, 6), 1.5, 2.1),
-        # Sizes that do not follow from the scales, or from one of them only.
-        ((10, 8), (7, 9), 2.0, 1.2),
-        ((10, 41), (7, 123), 1.2, None),
-        ((10, 10), (6, 4), None, 0.5),
-        # Images that are copied, regardless of the scales.
-        ((47, 47), (47, 47), 48 / 47, 48 / 47),
-        ((4, 4), (4, 4), 2.0, 2.0),
-        ((4, 4), (4, 4), None, 1.25),
-    ],
-    ids=str,
-)
-def test_sizes_are_the_requested_ones(
-    mode: str, args: tuple[tuple[int, int], list[int], float | None, float | None]
-) -> None:
-    (height, width), size, *scales = args
-    sample = Sample("", (torch.rand(1, 2, height, width),))
+def test_sizes_are_the_requested_ones(mode: str) -> None:
+    sample = Sample("", tuple(torch.rand(1, 2, *image) for image, *_ in RESIZES))
 
-    def call(x: Tensor) -> Tensor:
-        out: Tensor = torch.ops.cppcuda.upsample_bilinear2d(x, list(size), mode, *scales)
-        return out
+    def call(*images: Tensor) -> dict[str, Tensor]:
+        resize = torch.ops.cppcuda.upsample_bilinear2d
+        return {str(case): resize(x, case[1], mode, *case[2:]) for x, case in zip(images, RESIZES, strict=True)}
 
-    assert_close(run(session(call, sample), sample), [call(*sample.tensors)], rtol=1e-4, atol=1e-4)
+    actual = run(session(lambda *images: tuple(call(*images).values()), sample), sample)
+    expected = call(*sample.tensors)
+    assert_close(dict(zip(expected, actual, strict=True)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_size_that_does_not_follow_from_the_scales_of_images_of_any_size() -> None:
