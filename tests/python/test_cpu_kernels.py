@@ -14,6 +14,7 @@ import cppcuda.functional as F
 import pytest
 import torch
 from cppcuda.testing.samples import forward_ops, outputs_of
+from forked import Forked
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -113,11 +114,11 @@ for name, value in {INVALID}:
         os._exit(0)
     os.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=300, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [
+    done = Forked(code).wait()
+    assert done.out.splitlines() == [
         f"cppcuda: the environment variable {name} must be a non-negative integer, got '{value}'"
         for name, value in INVALID
-    ], done.stderr
+    ], done.err
 
 
 @pytest.mark.parametrize(
@@ -254,9 +255,6 @@ def test_huge_pages(wanted: bool) -> None:
         "x = torch.zeros(1 << 24); before = huge_page_bytes(); y = F.sigmoid(x)\n"
         "print(huge_page_bytes() - before, y.nbytes)"
     )
-    environment = {**os.environ, "CPPCUDA_HUGE_PAGES": str(int(wanted))}
-    process = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, timeout=300, capture_output=True, text=True
-    )
-    huge, size = map(int, process.stdout.split())
+    process = Forked(code, environment={**os.environ, "CPPCUDA_HUGE_PAGES": str(int(wanted))}).wait()
+    huge, size = map(int, process.out.split())
     assert huge > size / 2 if wanted else huge == 0
