@@ -1,6 +1,6 @@
 """scripts/gpu_check: what happens after errors, and a rehearsal of all stages without a GPU and without a network.
 
-CPPCUDA_REHEARSE=1  run the rehearsal, which takes minutes. scripts/test --all sets it.
+CPPCUDA_REHEARSE=1  run the rehearsal, which takes minutes. .ci/run --full sets it.
 """
 
 from __future__ import annotations
