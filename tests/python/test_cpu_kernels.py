@@ -124,8 +124,9 @@ for name, value in {INVALID}:
 @pytest.mark.parametrize(
     "environment",
     [
+        {"OMP_NUM_THREADS": "3"},
         {"OMP_NUM_THREADS": "1", "CPPCUDA_STREAM_BYTES": str(1 << 60)},
-        {"OMP_NUM_THREADS": "3", "CPPCUDA_STREAM_BYTES": "0", "CPPCUDA_HUGE_PAGES": "0"},
+        {"CPPCUDA_STREAM_BYTES": "0", "CPPCUDA_HUGE_PAGES": "0"},
     ],
     ids=lambda e: ",".join(map("=".join, e.items())),
 )
