@@ -30,7 +30,8 @@ struct Case {
   Call call;
   Call reference;  // none: the values are those of the call in float64
   Tensors inputs;
-  int wide = -1;  // the argument that may be float32 if the others have 16 bits
+  int wide = -1;          // the argument that may be float32 if the others have 16 bits
+  bool products = false;  // uses torch's matrix products, whose bits depend on the processor and the number of threads
 };
 
 void PrintTo(const Case& c, std::ostream* os) { *os << c.op << ", " << c.name; }
@@ -181,7 +182,9 @@ std::vector<Case> cases() {
     const Tensor weight = lltm_weight(size, input), bias = randn({3 * size}), h = randn({rows, size}),
                  c = randn({rows, size});
     add("lltm_cell", name, cell, reference_cell, {randn({rows, input}), weight, bias, h, c}, 4);
+    all.back().products = true;
     add("lltm", name, sequence, reference_sequence, {randn({3, rows, input}), weight, bias, h, c}, 4);
+    all.back().products = size > 512;  // smaller states have a kernel of their own
   }
   return all;
 }
@@ -228,7 +231,7 @@ class Operators : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Operators, ValuesAndDerivativesOfPlainTorch) {
-  const auto& [op, name, call, reference, inputs, wide] = GetParam();
+  const auto& [op, name, call, reference, inputs, wide, products] = GetParam();
   // The first derivatives of F.grid_sample have none of their own. Python compares those of ours with plain torch.
   const int order = op == "grid_sample3d" ? 1 : 2;
   const Tensors w = weights();
@@ -236,7 +239,7 @@ TEST_P(Operators, ValuesAndDerivativesOfPlainTorch) {
 }
 
 TEST_P(Operators, StridesDoNotMatter) {
-  const auto& [op, name, call, reference, inputs, wide] = GetParam();
+  const auto& [op, name, call, reference, inputs, wide, products] = GetParam();
   const Tensors w = weights(), expected = results(call, inputs, 2, w);
   Tensors turned, sliced;
   for (const Tensor& t : inputs) {
@@ -255,7 +258,7 @@ TEST_P(Operators, StridesDoNotMatter) {
 }
 
 TEST_P(Operators, DtypesOfResultsAndGradients) {
-  const auto& [op, name, call, reference, inputs, wide] = GetParam();
+  const auto& [op, name, call, reference, inputs, wide, products] = GetParam();
   const Tensors w = weights();
   for (const auto& [dtype, tolerance] : {std::pair{at::kFloat, 2e-5}, {at::kHalf, 2e-3}, {at::kBFloat16, 1e-2}}) {
     for (const bool mixed : {false, true}) {
@@ -287,6 +290,10 @@ TEST_P(Operators, ThreadsGiveTheSameBits) {
     found.push_back(results(c.call, c.inputs, 1, w));
   }
   at::set_num_threads(before);
+  if (c.products) {
+    for (const Tensors& other : {found[1], found[2]}) expect_close(other, found[0], 1e-13);
+    return;
+  }
   for (size_t i = 0; i < found[0].size(); ++i) {
     EXPECT_TRUE(at::equal(found[0][i], found[1][i]) && at::equal(found[0][i], found[2][i])) << "tensor " << i;
   }
