@@ -567,8 +567,11 @@ def tensor_hooks_and_retained_gradients(entry: OpEntry, name: str) -> None:
     if expected is None:  # this output does not depend on it
         assert not seen and first.grad is None
     else:
-        assert first.grad is not None
-        assert torch.equal(seen[0], expected) and torch.equal(first.grad, 2 * expected), "the hook saw other values"
+        if entry.products:  # whose bits may depend on which gradients are computed together
+            assert_close(seen[0], expected, f"{name}: the hook saw other values")
+        else:
+            assert torch.equal(seen[0], expected), "the hook saw other values"
+        assert first.grad is not None and torch.equal(first.grad, 2 * seen[0]), "the hook's result was not used"
 
 
 @checks(
