@@ -6,11 +6,9 @@
 
 #include <torch/library.h>
 
-#include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
 #include "cppcuda/kit/math/opmath.h"
-#include "cppcuda/kit/output.h"
 #include "cppcuda/kit/row_strides.h"
 
 namespace one_file {
@@ -21,15 +19,16 @@ namespace kit = cppcuda::kit;
 
 using RowSum = kit::Op<"one_file::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]", kit::Independent<"N">>;
 
-Tensor row_sum_cpu(const Tensor& input) {
-  Tensor out = kit::allocate(kit::Shape<RowSum>::outputs(input));
+// `out` has memory, with the sizes of the declaration.
+void row_sum_cpu(const kit::Args<RowSum>& args, const kit::Outputs<RowSum>& out) {
+  const Tensor& input = args["input"];
   // Supports any strides: a contiguous copy would cost as much as the sum, and vmap passes operands with stride 0.
   const kit::RowStride strides = kit::row_stride(input, /*own=*/1);
   const kit::Rows rows = kit::make_rows(input, /*own=*/1, strides);
   const int64_t features = input.size(-1), step = input.stride(-1);
   kit::visit_dtype(input.scalar_type(), [&]<class T>(std::type_identity<T>) {
     const T* from = input.const_data_ptr<T>();
-    T* to = out.mutable_data_ptr<T>();
+    T* to = out["output"].mutable_data_ptr<T>();
     for (int64_t row = 0; row < rows.count; ++row) {
       const T* values = from + strides.offset(rows, row);
       kit::opmath<T> sum = 0;
@@ -37,7 +36,6 @@ Tensor row_sum_cpu(const Tensor& input) {
       to[row] = static_cast<T>(sum);
     }
   });
-  return out;
 }
 
 struct ForwardFormula {
@@ -46,7 +44,7 @@ struct ForwardFormula {
 
   // The number of features, which the gradient's shape does not give.
   static constexpr auto attribute_names = kit::names("features");
-  static auto attributes(const Tensor& input) { return std::make_tuple(input.sym_size(-1)); }
+  static auto attributes(const kit::Args<Op>& args) { return std::make_tuple(args["input"].sym_size(-1)); }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {
@@ -61,9 +59,9 @@ struct ForwardFormula {
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(one_file, m) { kit::define<RowSum>(m); }
-TORCH_LIBRARY_IMPL(one_file, CPU, m) { m.impl(RowSum::name, TORCH_FN(row_sum_cpu)); }
-TORCH_LIBRARY_IMPL(one_file, Autograd, m) { m.impl(RowSum::name, kit::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_FRAGMENT(one_file, m) {
+  kit::define<RowSum>(m).implement_cpu<row_sum_cpu>().differentiate<ForwardFormula>();
+}
 
 }  // namespace
 }  // namespace one_file

@@ -1,6 +1,6 @@
 #pragma once
 
-// Converts tensors to the kernels' Params. An operator's dispatch.cpp adds its lookup, and the table as [B, V, F].
+// Converts tensors to the kernels' Params. An operator's op.cpp adds its lookup, and the table as [B, V, F].
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
@@ -50,9 +50,6 @@ struct Arguments {
   Tensor points, directions = {}, table = {}, second = {}, grad = {}, out = {}, out_slopes = {}, grad_points = {};
   Order order = {};
 };
-
-// An output, or an undefined tensor if output_mask excludes it.
-inline Tensor requested(const Tensor& output, bool is_requested) { return is_requested ? output : Tensor(); }
 
 // The `order` of an operator: a number for each coordinate, or none.
 inline Order order_of(const char* op, at::IntArrayRef list, const Tensor& points) {

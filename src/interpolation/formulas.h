@@ -12,7 +12,7 @@
 //
 // Operators compute the first and second derivatives in one pass each. Those of the second ones call DoubleBackward
 // with weights that are differentiated by a coordinate, its attribute `order`, so there are kernels for all orders. An
-// operator's formulas are templates over a struct in its autograd.cpp:
+// operator's formulas are templates over a struct in its op.cpp:
 //
 //   struct Table {
 //     using Forward = ..., Backward = ..., DoubleBackward = ...;
@@ -327,13 +327,5 @@ struct DoubleBackwardFormula {
     return {};
   }
 };
-
-// The formulas in a TORCH_LIBRARY_IMPL of the Autograd key.
-template <class Table>
-void implement_autograd(torch::Library& library) {
-  library.impl(Table::Forward::name, kit::autograd<ForwardFormula<Table>>());
-  library.impl(Table::Backward::name, kit::autograd<BackwardFormula<Table>>());
-  library.impl(Table::DoubleBackward::name, kit::autograd<DoubleBackwardFormula<Table>>());
-}
 
 }  // namespace cppcuda::interpolation

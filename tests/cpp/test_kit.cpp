@@ -226,10 +226,12 @@ TEST(Dtype, VisitsTheTypeOfADtype) {
 TEST(Autograd, AttributesAreOwned) {
   std::vector<c10::SymInt> sizes{2, 3};
   std::string mode = "left";
-  struct NoFormula {};
+  struct Formula {
+    using Op = kit::Op<"kit_test::none", Tensor(const Tensor&)>;
+  };
   const auto attributes =
-      kit::attributes_of<NoFormula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
-                                    std::optional<double>(1.5), c10::List<bool>({true, false}));
+      kit::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
+                                  std::optional<double>(1.5), c10::List<bool>({true, false}));
   sizes[0] = 7;
   mode[0] = 'x';
   EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),

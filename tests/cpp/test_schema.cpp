@@ -107,6 +107,33 @@ TEST(Declaration, NamedArrays) {
   EXPECT_EQ(values[1], 7);
 }
 
+// ---- args.h
+
+struct Grid {
+  int64_t levels = 1;
+  double scale = 2;
+  string_view mode = "a";
+};
+
+using Encoded = kit::Op<
+    "declared::encoded(Tensor x[N], Tensor? y[N], int levels=1, float scale=2.0, str mode=\"a\", bool flag=False) -> "
+    "Tensor[N]",
+    kit::Config<Grid, "levels", "mode">>;
+static_assert(std::is_same_v<Encoded::Config, Grid> && std::is_void_v<One::Config>);
+
+TEST(Args, HaveTheNamesOfTheDeclaration) {
+  const Tensor x = at::ones({3});
+  const kit::Args<Encoded> args(x, std::nullopt, 4, 1.5, "b", true);
+  EXPECT_TRUE(args["x"].is_same(x));
+  EXPECT_FALSE(args["y"].defined());
+  EXPECT_TRUE(args.get<"flag">());
+  EXPECT_EQ(args.get<"mode">(), "b");
+  const Grid grid = args.config();
+  EXPECT_EQ(grid.levels, 4);
+  EXPECT_EQ(grid.scale, 1.5);
+  EXPECT_EQ(grid.mode, "b");
+}
+
 // ---- shape.h
 
 using Cell = kit::Op<
@@ -119,7 +146,7 @@ std::string cell_error(const OptionalTensor& grad, const Tensor& x, const Tensor
                        const std::vector<bool>& mask = {true, true}) {
   c10::List<bool> list;
   for (const bool b : mask) list.push_back(b);
-  return error_of([&] { kit::Shape<Cell>::outputs(grad, x, state, list); });
+  return error_of([&] { kit::outputs_of(kit::Args<Cell>(grad, x, state, list)); });
 }
 
 TEST(Shape, ChecksWhatIsDeclared) {
@@ -143,26 +170,26 @@ TEST(Shape, ChecksWhatIsDeclared) {
 
 TEST(Shape, OutputsAreAsDeclared) {
   const Tensor x = at::empty({2, 4, 6}, at::kHalf), state = at::empty({2, 4, 3});
-  const auto all = kit::Shape<Cell>::outputs(at::empty({2, 4}), x, state, c10::List<bool>({true, true}));
+  const auto all = kit::outputs_of(kit::Args<Cell>(at::empty({2, 4}), x, state, c10::List<bool>({true, true})));
   EXPECT_EQ(kit::allocate(all[0]).sizes(), at::IntArrayRef({2, 4, 6}));
   EXPECT_EQ(kit::allocate(all[0]).scalar_type(), at::kHalf);
   EXPECT_EQ(kit::allocate(all[1]).sizes(), at::IntArrayRef({2, 4, 3}));
   EXPECT_EQ(kit::allocate(all[1]).scalar_type(), at::kFloat);
-  const auto first = kit::Shape<Cell>::outputs(std::nullopt, x, state, c10::List<bool>({true, false}));
+  const auto first = kit::outputs_of(kit::Args<Cell>(std::nullopt, x, state, c10::List<bool>({true, false})));
   EXPECT_EQ(kit::allocate(first[1]).sizes(), at::IntArrayRef({0}));
   EXPECT_EQ(kit::allocate(first[1]).scalar_type(), at::kFloat);
-  EXPECT_EQ(kit::allocate(kit::Shape<One>::outputs(at::empty({4}))).sizes(), at::IntArrayRef({4}));
+  EXPECT_EQ(kit::allocate(kit::outputs_of(kit::Args<One>(at::empty({4})))).sizes(), at::IntArrayRef({4}));
 }
 
 TEST(Shape, ChecksIndices) {
   const Tensor rows = at::zeros({4, 8}, at::kInt), table = at::empty({5, 2}, at::kHalf),
                points = at::empty({4, 3}, at::kHalf);
-  const auto outputs = kit::Shape<Lookup>::outputs(rows, table, points);
+  const auto outputs = kit::outputs_of(kit::Args<Lookup>(rows, table, points));
   EXPECT_EQ(kit::allocate(outputs[0]).scalar_type(), at::kHalf);
   EXPECT_EQ(kit::allocate(outputs[1]).scalar_type(), at::kLong);
   EXPECT_EQ(kit::allocate(outputs[1]).sizes(), at::IntArrayRef({4}));
   const auto lookup_error = [&](const Tensor& wrong) {
-    return error_of([&] { kit::Shape<Lookup>::outputs(wrong, table, points); });
+    return error_of([&] { kit::outputs_of(kit::Args<Lookup>(wrong, table, points)); });
   };
   EXPECT_EQ(lookup_error(rows.to(at::kLong)), "no error");
   EXPECT_EQ(lookup_error(rows.to(at::kFloat)), "lookup: rows must be of dtype int32 or int64, got float32");

@@ -17,6 +17,7 @@ if not shutil.which("c++"):
 PROGRAM = """
 #include "cppcuda/kit/names.h"
 namespace kit = cppcuda::kit;
+struct Settings {{ double by; }};
 using Op = kit::Declare<{declaration}>;
 static_assert(Op::declaration.arguments.size() > 0);
 {uses}
@@ -39,7 +40,7 @@ def compile_errors(declaration: str, uses: str = "") -> str:
     "declaration",
     [
         GOOD,
-        GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">',
+        GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">, kit::Config<Settings, "by", "by">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor y, str mode=\\"a\\") -> Tensor[S]"',
         '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2], int[] k=[]) -> (Tensor sum[])"',
     ],
@@ -101,6 +102,9 @@ WRONG = [
     ('"a::f(Tensor x[2N, S + 1], Tensor s[S]) -> Tensor[2N]", kit::Independent<"N">', "no dim of an argument is N"),
     (GOOD + ', kit::GradientReads<"z", "y">', "no output is the gradient of z"),
     (GOOD + ', kit::GradientReads<"x", "z">', "no argument has the name z"),
+    (GOOD + ', kit::Config<Settings, "z", "by">', "no argument has the name z"),
+    (GOOD + ', kit::Config<Settings, "output_mask", "by">', "output_mask comes after by"),
+    (GOOD + ', kit::Config<Settings, "y", "by">', "y is a tensor, which a Config cannot have"),
 ]
 
 
@@ -158,6 +162,7 @@ def test_right_names_compile(use: str) -> None:
         ),
         ('constexpr auto reads = kit::reads<Op>({{"z", {"x"}}});', "no tensor among the arguments has this name"),
         ('constexpr auto i = kit::attribute_index<Op, "z">();', "no argument has this name"),
+        ('constexpr auto i = kit::argument_index<Op, "z">();', "no argument has this name"),
         ('constexpr auto i = kit::attribute_index<Op, "x">();', "this argument is a tensor"),
     ],
 )

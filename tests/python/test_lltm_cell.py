@@ -115,8 +115,8 @@ def test_what_is_saved() -> None:
         assert len(saved) == len(read) + 2
 
 
-def test_inference_allocates_its_outputs_only() -> None:
-    """For a small cell, the gates, which a gradient would need, are not stored."""
+def test_inference_keeps_its_outputs_only() -> None:
+    """The gates of a small cell, which only a gradient reads, are freed within the call."""
     args = arguments()
     with torch.no_grad():
         assert allocated_bytes(lambda: lltm_cell(*args)) == sum(t.nbytes for t in lltm_cell(*args))

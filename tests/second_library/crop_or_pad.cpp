@@ -4,7 +4,6 @@
 
 #include <torch/library.h>
 
-#include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "map.h"
@@ -17,23 +16,24 @@ using CropOrPad = kit::Op<
     "float? gain=None) -> Tensor">;
 
 // input [B?, N, F] -> [B?, N, output_size]
-kit::Output shape(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
-                  std::optional<double> gain) {
-  const kit::Checker check = kit::checked<CropOrPad>(input, output_size, side, gain);
+kit::Output shape(const kit::Args<CropOrPad>& args) {
+  const auto& output_size = args.get<"output_size">();
+  const auto& side = args.get<"side">();
+  const kit::Checker check = kit::checked(args);
   TORCH_CHECK(output_size.size() == 1, "crop_or_pad: output_size must have 1 entry, got ", output_size);
   TORCH_CHECK(side == "left" || side == "right", "crop_or_pad: side must be 'left' or 'right', got '", side, "'");
   auto sizes = check.sizes("[B?, N, F]");
   sizes.back() = output_size[0];
-  return {sizes, input.options()};
+  return {sizes, args["input"].options()};
 }
 
-Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std::string_view side,
-                       std::optional<double> gain) {
-  Tensor out = kit::allocate(shape(input, output_size, side, gain));
-  const Tensor in = input.contiguous();
+void crop_or_pad_cpu(const kit::Args<CropOrPad>& args, const kit::Outputs<CropOrPad>& outputs) {
+  const Tensor in = args["input"].contiguous(), &out = outputs[0];
+  const bool keeps_left = args.get<"side">() == "right";
+  const double gain = args.get<"gain">().value_or(1);
   const int64_t from = in.size(-1), to = out.size(-1), both = std::min(from, to);
   // Where the values that are kept start in each row.
-  const int64_t in_offset = side == "right" ? 0 : from - both, out_offset = side == "right" ? 0 : to - both;
+  const int64_t in_offset = keeps_left ? 0 : from - both, out_offset = keeps_left ? 0 : to - both;
   const int64_t rows = to == 0 ? 0 : out.numel() / to;
   kit::visit_dtype(in.scalar_type(), [&]<class T>(std::type_identity<T>) {
     using A = kit::opmath<T>;
@@ -44,11 +44,10 @@ Tensor crop_or_pad_cpu(const Tensor& input, c10::SymIntArrayRef output_size, std
         const int64_t kept = i - out_offset;
         const bool inside = kept >= 0 && kept < both;
         target[row * to + i] =
-            inside ? static_cast<T>(static_cast<A>(source[row * from + in_offset + kept]) * gain.value_or(1)) : T(0);
+            inside ? static_cast<T>(static_cast<A>(source[row * from + in_offset + kept]) * gain) : T(0);
       }
     }
   });
-  return out;
 }
 
 struct ForwardFormula {
@@ -57,8 +56,8 @@ struct ForwardFormula {
 
   // The size of the input.
   static constexpr auto attribute_names = kit::names("input_size");
-  static auto attributes(const Tensor& input, c10::SymIntArrayRef, std::string_view, std::optional<double>) {
-    return std::make_tuple(std::vector<c10::SymInt>{input.sym_size(-1)});
+  static auto attributes(const kit::Args<Op>& args) {
+    return std::make_tuple(std::vector<c10::SymInt>{args["input"].sym_size(-1)});
   }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
@@ -73,9 +72,9 @@ struct ForwardFormula {
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<CropOrPad, shape>(m); }
-TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(CropOrPad::name, TORCH_FN(crop_or_pad_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(CropOrPad::name, kit::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_FRAGMENT(second, m) {
+  kit::define<CropOrPad, shape>(m).implement_cpu<crop_or_pad_cpu>().differentiate<ForwardFormula>();
+}
 
 }  // namespace
 }  // namespace second

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
 #include "map.h"
 
@@ -13,10 +12,8 @@ namespace {
 
 using Exp = kit::Op<"second::exp(Tensor input[B?, N, F]) -> Tensor[B?, N, F]">;
 
-Tensor exp_cpu(const Tensor& input) {
-  Tensor out = kit::allocate(kit::Shape<Exp>::outputs(input));
-  map(out, [](auto x) { return std::exp(x); }, input);
-  return out;
+void exp_cpu(const kit::Args<Exp>& args, const kit::Outputs<Exp>& out) {
+  map(out["output"], [](auto x) { return std::exp(x); }, args["input"]);
 }
 
 struct ForwardFormula {
@@ -33,9 +30,7 @@ struct ForwardFormula {
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Exp>(m); }
-TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Exp::name, TORCH_FN(exp_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Exp::name, kit::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Exp>(m).implement_cpu<exp_cpu>().differentiate<ForwardFormula>(); }
 
 }  // namespace
 }  // namespace second

@@ -2,7 +2,6 @@
 
 #include <torch/library.h>
 
-#include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
 #include "map.h"
 
@@ -11,10 +10,9 @@ namespace {
 
 using Scale = kit::Op<"second::scale(Tensor input[B?, N, F], float factor) -> Tensor[B?, N, F]">;
 
-Tensor scale_cpu(const Tensor& input, double factor) {
-  Tensor out = kit::allocate(kit::Shape<Scale>::outputs(input, factor));
-  map(out, [=](auto x) { return static_cast<decltype(x)>(x * factor); }, input);
-  return out;
+void scale_cpu(const kit::Args<Scale>& args, const kit::Outputs<Scale>& out) {
+  const double factor = args.get<"factor">();
+  map(out["output"], [=](auto x) { return static_cast<decltype(x)>(x * factor); }, args["input"]);
 }
 
 // Linear: the derivative is the op itself.
@@ -32,9 +30,7 @@ struct ForwardFormula {
   }
 };
 
-TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Scale>(m); }
-TORCH_LIBRARY_IMPL(second, CPU, m) { m.impl(Scale::name, TORCH_FN(scale_cpu)); }
-TORCH_LIBRARY_IMPL(second, Autograd, m) { m.impl(Scale::name, kit::autograd<ForwardFormula>()); }
+TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Scale>(m).implement_cpu<scale_cpu>().differentiate<ForwardFormula>(); }
 
 }  // namespace
 }  // namespace second

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/define.h"
 #include "map.h"
 
@@ -19,20 +18,15 @@ using Backward = kit::Op<
     "second::_sincos_backward(Tensor? grad_sine[B?, N, F], Tensor? grad_cosine[B?, N, F], "
     "Tensor sine[B?, N, F], Tensor cosine[B?, N, F]) -> Tensor[B?, N, F]">;
 
-std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input) {
-  auto [sine, cosine] = kit::allocate(kit::Shape<Forward>::outputs(input));
-  map(sine, [](auto x) { return std::sin(x); }, input);
-  map(cosine, [](auto x) { return std::cos(x); }, input);
-  return {sine, cosine};
+void forward_cpu(const kit::Args<Forward>& args, const kit::Outputs<Forward>& out) {
+  map(out["sine"], [](auto x) { return std::sin(x); }, args["input"]);
+  map(out["cosine"], [](auto x) { return std::cos(x); }, args["input"]);
 }
 
-Tensor backward_cpu(const OptionalTensor& grad_sine, const OptionalTensor& grad_cosine, const Tensor& sine,
-                    const Tensor& cosine) {
-  Tensor out = kit::allocate(kit::Shape<Backward>::outputs(grad_sine, grad_cosine, sine, cosine));
+void backward_cpu(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out) {
   map(
-      out, [](auto gs, auto gc, auto s, auto c) { return gs * c - gc * s; }, kit::tensor_or_undefined(grad_sine),
-      kit::tensor_or_undefined(grad_cosine), sine, cosine);
-  return out;
+      out["output"], [](auto gs, auto gc, auto s, auto c) { return gs * c - gc * s; }, args["grad_sine"],
+      args["grad_cosine"], args["sine"], args["cosine"]);
 }
 
 struct ForwardFormula {
@@ -86,18 +80,8 @@ struct BackwardFormula {
 };
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  kit::define<Forward>(m);
-  kit::define<Backward>(m);
-}
-
-TORCH_LIBRARY_IMPL(second, CPU, m) {
-  m.impl(Forward::name, TORCH_FN(forward_cpu));
-  m.impl(Backward::name, TORCH_FN(backward_cpu));
-}
-
-TORCH_LIBRARY_IMPL(second, Autograd, m) {
-  m.impl(Forward::name, kit::autograd<ForwardFormula>());
-  m.impl(Backward::name, kit::autograd<BackwardFormula>());
+  kit::define<Forward>(m).implement_cpu<forward_cpu>().differentiate<ForwardFormula>();
+  kit::define<Backward>(m).implement_cpu<backward_cpu>().differentiate<BackwardFormula>();
 }
 
 }  // namespace

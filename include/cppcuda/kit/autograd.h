@@ -141,7 +141,7 @@ template <class TheOp, class With, auto Shape, class R, class... Args>
 struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
     if (is_differentiated(args...)) {
-      Shape(args...);
+      Shape(kit::Args<TheOp>(args...));
       auto all = to_array(With::call(args...));
       std::array<Tensor, tensor_count<R>> outputs;
       std::move(all.begin(), all.begin() + outputs.size(), outputs.begin());
@@ -152,7 +152,7 @@ struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   }
 };
 
-template <class TheOp, class With, auto Shape = kit::Shape<TheOp>::outputs>
+template <class TheOp, class With, auto Shape = outputs_of<TheOp>>
 auto autograd_through() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<TheOp, With, Shape>::run)));
 }

@@ -10,6 +10,8 @@
 #include <string_view>
 
 #include "cppcuda/kit/autocast.h"
+#include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/kernels.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 #include "cppcuda/kit/shape.h"
@@ -80,40 +82,83 @@ void define_schema(torch::Library& library, const char* schema, const std::vecto
 // Defines the operator <prefix>.<name of an operator>, which returns a text about that operator.
 void define_text(torch::Library& library, std::string_view prefix, std::string_view name, std::string text);
 
-// Defines the operator _sharding_rule.<name of TheOp>, which returns that name and the rule: cppcuda.distributed reads
-// it.
-template <class TheOp>
-void define_sharding(torch::Library& library, const std::string& rule) {
-  const std::string name(TheOp::base_name());
-  define_text(library, "_sharding_rule", name, name + " " + rule);
+// Defines the operator _sharding_rule.<name of an operator>, which returns that name and the rule: cppcuda.distributed
+// reads it.
+inline void define_sharding(torch::Library& library, std::string_view name, const std::string& rule) {
+  define_text(library, "_sharding_rule", name, std::string(name) + " " + rule);
 }
 
 // The text of a declaration, and a line for each policy: "wider points", "reads points feats" (the gradient of points
 // reads feats), "independent NF", "autocast promote". cppcuda.testing derives samples and errors from it.
 std::string describe(std::string_view text, const Declaration& declaration);
 
-// In a TORCH_LIBRARY_FRAGMENT. Shape maps the op's arguments to its Output (an array of them for a
-// tuple) and checks the arguments on the way; the CPU and CUDA kernels call it too.
+// In a TORCH_LIBRARY_FRAGMENT. Shape maps the call's Args, or its arguments if the op has no declaration, to its Output
+// (an array of them for a tuple), and checks them on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
 void define(torch::Library& library, const char* schema,
             const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define_schema<TheOp>(library, schema, tags);
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, Shape>::run))));
+  constexpr auto shape = by_position<TheOp, Shape>();
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
-// Defines TheOp from its declaration, with its batching rule and its autocast policy. Shape is hand-written if the
-// declaration has no output sizes.
-template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
-void define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+// An operator that is defined, to which its kernels and derivatives are added.
+template <class TheOp, auto Shape>
+class Defined {
+ public:
+  explicit Defined(torch::Library& library) : library_(library) {}
+
+  // The kernels for every device that has some: void Function(const Args<TheOp>&, const Outputs<TheOp>&).
+  template <auto Function>
+  const Defined& implement() const {
+    kit::implement<TheOp>(library_, kernel<TheOp, Function, Shape>());
+    return *this;
+  }
+
+  template <auto Function>
+  const Defined& implement_cpu() const {
+    return add(c10::DispatchKey::CPU, kernel<TheOp, Function, Shape>());
+  }
+
+  // The derivatives (formula.h).
+  template <class Formula>
+  const Defined& differentiate() const {
+    static_assert(std::is_same_v<typename Formula::Op, TheOp>, "the formula belongs to another operator");
+    return add(c10::DispatchKey::Autograd, autograd<Formula>());
+  }
+
+  // If a gradient may be needed, the operator With runs instead, which has a formula and returns more outputs.
+  template <class With>
+  const Defined& differentiate_through() const {
+    return add(c10::DispatchKey::Autograd, autograd_through<TheOp, With, Shape>());
+  }
+
+ private:
+  template <class Function>
+  const Defined& add(c10::DispatchKey key, Function function) const {
+    library_.impl(TheOp::name, torch::dispatch(key, std::move(function)));
+    return *this;
+  }
+
+  torch::Library& library_;
+};
+
+// Defines TheOp from its declaration, with its batching rule and its autocast policy, and returns what the rest is
+// added to. Shape is hand-written if the declaration has no output sizes.
+//
+//   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
+template <class TheOp, auto Shape = outputs_of<TheOp>>
+Defined<TheOp, Shape> define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, Shape>()));
+  library.impl(TheOp::name,
+               torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, by_position<TheOp, Shape>()>()));
   define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
-  if (TheOp::sharding_rule[0] != 0) define_sharding<TheOp>(library, TheOp::sharding_rule);
-  constexpr std::string_view name = TheOp::declaration.name;
-  define_text(library, "_declaration", name.substr(schema::find(name, "::") + 2),
-              describe(TheOp::text, TheOp::declaration));
+  constexpr std::string_view full = TheOp::declaration.name, name = full.substr(schema::find(full, "::") + 2);
+  if (TheOp::sharding_rule[0] != 0) define_sharding(library, name, TheOp::sharding_rule);
+  define_text(library, "_declaration", name, describe(TheOp::text, TheOp::declaration));
+  return Defined<TheOp, Shape>(library);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

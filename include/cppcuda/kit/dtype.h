@@ -1,5 +1,7 @@
 #pragma once
 
+// Calls a function with the C++ type of a dtype.
+
 #include <c10/core/ScalarType.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>

@@ -16,8 +16,8 @@
 //
 // vjp and jvp call differentiable ops only; every higher order follows from that. Undefined tensors stand for zeros,
 // among grads and tangents and in what is returned. Arguments that are not tensors reach the formulas as
-// saved.attribute<"name">(), as owned values. `static auto attributes(args...)`, if the struct has it, returns a tuple
-// of more, whose names are `static constexpr auto attribute_names = kit::names("size", ...)`.
+// saved.attribute<"name">() and saved.config(), as owned values. `static auto attributes(const kit::Args<Op>&)`, if the
+// struct has it, returns a tuple of more, whose names are `static constexpr auto attribute_names = kit::names("size")`.
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -29,8 +29,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cppcuda/kit/names.h"
-#include "cppcuda/kit/op.h"
+#include "cppcuda/kit/args.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -64,8 +63,9 @@ auto attributes_of(const Args&... args) {
       return std::make_tuple(to_owned(arg));
     }
   };
-  if constexpr (requires { Formula::attributes(args...); }) {
-    return std::tuple_cat(attribute(args)..., Formula::attributes(args...));
+  using CallArgs = kit::Args<typename Formula::Op>;
+  if constexpr (requires(const CallArgs& call) { Formula::attributes(call); }) {
+    return std::tuple_cat(attribute(args)..., Formula::attributes(CallArgs(args...)));
   } else {
     return std::tuple_cat(attribute(args)...);
   }
@@ -89,40 +89,6 @@ consteval size_t saved_index() {
   }
   return attribute_index<Op, Name>();
 }
-
-template <class Type>
-struct Counts;
-
-template <class R, class... Args>
-struct Counts<R(Args...)> {
-  static constexpr size_t inputs = (size_t{is_tensor_argument<Args>} + ... + 0);
-  static constexpr size_t outputs = tensor_count<R>;
-};
-
-// Arrays with an entry for each tensor argument or each output, also indexed by name if the operator has a declaration.
-template <class TheOp>
-struct ArraysOf {
-  using Size = Counts<typename TheOp::Type>;
-  using Inputs = std::array<Tensor, Size::inputs>;
-  using Outputs = std::array<Tensor, Size::outputs>;
-  using Need = std::array<bool, Size::inputs>;
-};
-
-template <class TheOp>
-  requires requires { TheOp::declaration; }
-struct ArraysOf<TheOp> {
-  using Size = Counts<typename TheOp::Type>;
-  using Inputs = Named<Tensor, Size::inputs, InputKey<TheOp>>;
-  using Outputs = Named<Tensor, Size::outputs, OutputKey<TheOp>>;
-  using Need = Named<bool, Size::inputs, InputKey<TheOp>>;
-};
-
-template <class TheOp>
-using Inputs = typename ArraysOf<TheOp>::Inputs;
-template <class TheOp>
-using Outputs = typename ArraysOf<TheOp>::Outputs;
-template <class TheOp>
-using Need = typename ArraysOf<TheOp>::Need;
 
 template <class Formula, class Type = typename Formula::Op::Type>
 struct AttributesOf;
@@ -153,6 +119,12 @@ struct Saved {
   // Whether output_mask requests the output.
   bool is_requested(OutputKey<Op> key) const {
     return std::apply([&](const auto&... a) { return kit::is_requested(key.index, a...); }, attributes);
+  }
+
+  // The arguments that the Config in the op's declaration names. It may refer to strings of this object.
+  auto config() const {
+    constexpr const Declaration& d = Op::declaration;
+    return config_from<Op, d.config_first - d.tensor_index(d.config_first)>(attributes);
   }
 
   // An argument that is no tensor, or an attribute of the formula's own.

@@ -38,11 +38,11 @@ void run(c10::Device device, const Params& params) {
 // Whether the table has CUDA kernels. True if the table comes from another build, so that calls report that error.
 bool has_cuda_kernels();
 
-// Registers the function for every device with kernels. Call it in a TORCH_LIBRARY_FRAGMENT.
-template <class TheOp, auto Function>
-void implement(torch::Library& library) {
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(Function)));
-  if (has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, TORCH_FN(Function)));
+// Registers a function of an operator's arguments for every device with kernels. Call it in a TORCH_LIBRARY_FRAGMENT.
+template <class TheOp, class Function>
+void implement(torch::Library& library, Function function) {
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CPU, function));
+  if (has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, function));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

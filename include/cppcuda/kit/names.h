@@ -102,14 +102,61 @@ struct Named : std::array<T, N> {
   }
 };
 
+// The index of an argument among all arguments.
+template <class TheOp, FixedString Name>
+consteval size_t argument_index() {
+  const size_t argument = TheOp::declaration.find_argument(Name.view());
+  require(argument < TheOp::declaration.arguments.size(), "no argument has this name", Name.view());
+  return argument;
+}
+
 // The index of an argument that is not a tensor among all arguments that are not.
 template <class TheOp, FixedString Name>
 consteval size_t attribute_index() {
   const Declaration& d = TheOp::declaration;
-  const size_t argument = d.find_argument(Name.view());
-  require(argument < d.arguments.size(), "no argument has this name", Name.view());
+  const size_t argument = argument_index<TheOp, Name>();
   require(!is_tensor(d.arguments[argument].kind), "this argument is a tensor", Name.view());
   return argument - d.tensor_index(argument);
+}
+
+// References to the N members of an aggregate.
+template <size_t N, class T>
+constexpr auto members(const T& aggregate) {
+  static_assert(N >= 1 && N <= 8, "a Config has 1 to 8 members");
+  if constexpr (N == 1) {
+    const auto& [a] = aggregate;
+    return std::tie(a);
+  } else if constexpr (N == 2) {
+    const auto& [a, b] = aggregate;
+    return std::tie(a, b);
+  } else if constexpr (N == 3) {
+    const auto& [a, b, c] = aggregate;
+    return std::tie(a, b, c);
+  } else if constexpr (N == 4) {
+    const auto& [a, b, c, d] = aggregate;
+    return std::tie(a, b, c, d);
+  } else if constexpr (N == 5) {
+    const auto& [a, b, c, d, e] = aggregate;
+    return std::tie(a, b, c, d, e);
+  } else if constexpr (N == 6) {
+    const auto& [a, b, c, d, e, f] = aggregate;
+    return std::tie(a, b, c, d, e, f);
+  } else if constexpr (N == 7) {
+    const auto& [a, b, c, d, e, f, g] = aggregate;
+    return std::tie(a, b, c, d, e, f, g);
+  } else {
+    const auto& [a, b, c, d, e, f, g, h] = aggregate;
+    return std::tie(a, b, c, d, e, f, g, h);
+  }
+}
+
+// The Config of an operator, from the values in a tuple, of which the first one has index First.
+template <class TheOp, size_t First, class... Values>
+typename TheOp::Config config_from(const std::tuple<Values...>& values) {
+  static_assert(!std::is_void_v<typename TheOp::Config>, "the operator's declaration has no Config");
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return typename TheOp::Config{std::get<First + I>(values)...};
+  }(std::make_index_sequence<TheOp::declaration.config_count>());
 }
 
 // An entry of `reads`: the input that a gradient belongs to, and the inputs and outputs that the gradient reads.

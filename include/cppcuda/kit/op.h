@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "cppcuda/kit/schema.h"
+#include "cppcuda/kit/names.h"
 
 namespace cppcuda {
 
@@ -34,10 +34,14 @@ namespace kit {
 template <class TheOp, class Signature>
 class Callable {
  public:
-  // Goes through every dispatch key, like a user's call.
+  // Goes through every dispatch key, like a user's call. If the declaration has a Config, it may stand for its members.
   template <class... Args>
   static auto call(Args&&... args) {
-    return handle().call(std::forward<Args>(args)...);
+    if constexpr ((is_config<Args> || ...)) {
+      return std::apply([](const auto&... each) { return handle().call(each...); }, std::tuple_cat(expanded(args)...));
+    } else {
+      return handle().call(std::forward<Args>(args)...);
+    }
   }
 
   // For kernels: goes to the keys below.
@@ -55,6 +59,23 @@ class Callable {
   }
 
  private:
+  template <class T>
+  static constexpr bool is_config = [] {
+    if constexpr (requires { TheOp::declaration; }) {
+      return std::is_same_v<std::remove_cvref_t<T>, typename TheOp::Config>;
+    }
+    return false;
+  }();
+
+  template <class T>
+  static auto expanded(const T& arg) {
+    if constexpr (is_config<T>) {
+      return members<TheOp::declaration.config_count>(arg);
+    } else {
+      return std::tie(arg);
+    }
+  }
+
   static const c10::TypedOperatorHandle<Signature>& handle() {
     static const auto op = find();
     return op;

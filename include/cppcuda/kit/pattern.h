@@ -1,5 +1,7 @@
 #pragma once
 
+// The sizes of a tensor in a declaration, such as [B?, N, 8, F], parsed at compile time.
+
 #include <array>
 #include <cstdint>
 #include <initializer_list>

@@ -23,4 +23,15 @@ Rows make_rows(const at::Tensor& t, int64_t own, const Strides&... strides) {
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
 
+// The data of a tensor; null if it is undefined.
+template <class T>
+const T* data_of(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <class T>
+T* mutable_data_of(const Tensor& t) {
+  return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
+}
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 #include "cppcuda/kit/autocast.h"
 #include "cppcuda/kit/pattern.h"
@@ -77,11 +78,12 @@ struct Declaration {
   FixedList<Requirement, 8> requirements;
   Mistake mistake;  // of the text; the rest is then incomplete
   CastPolicy under_autocast = CastPolicy::promote;
-  unsigned independent = 0;                  // a bit for each letter that Independent names
-  char rows = 0;                             // the first of them
-  size_t keyword_only = max_arguments;       // the arguments from this one on
-  size_t first = 0;                          // the first tensor that is not optional and has no indices
-  FixedList<size_t, max_arguments> by_need;  // the tensors, required ones before optional ones
+  unsigned independent = 0;                   // a bit for each letter that Independent names
+  char rows = 0;                              // the first of them
+  size_t keyword_only = max_arguments;        // the arguments from this one on
+  size_t first = 0;                           // the first tensor that is not optional and has no indices
+  size_t config_first = 0, config_count = 0;  // the arguments that are the members of an aggregate (Config)
+  FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
   // Integers, tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
   FixedList<size_t, max_arguments> by_shape;
 
@@ -426,6 +428,32 @@ struct Independent {
   }
 };
 
+// The arguments from First to Last are the members of the aggregate T, in the same order. Then args.config() and
+// saved.config() return a T, and Op::call takes one in their place.
+template <class T, FixedString First, FixedString Last>
+struct Config {
+  using type = T;
+
+  static constexpr void apply(Declaration& d) {
+    const size_t first = d.known_argument(First.view()), last = d.known_argument(Last.view());
+    if (!d.mistake.require(first <= last, {First.view(), " comes after ", Last.view()})) return;
+    d.config_first = first;
+    d.config_count = last + 1 - first;
+    for (size_t i = first; i <= last; ++i) {
+      d.mistake.require(!is_tensor(d.arguments[i].kind),
+                        {d.arguments[i].name, " is a tensor, which a Config cannot have"});
+    }
+  }
+};
+
+// The aggregate of a Config among the policies; void if there is none.
+template <class... Policies>
+struct ConfigIn : std::type_identity<void> {};
+template <class T, FixedString First, FixedString Last, class... Rest>
+struct ConfigIn<Config<T, First, Last>, Rest...> : std::type_identity<T> {};
+template <class First, class... Rest>
+struct ConfigIn<First, Rest...> : ConfigIn<Rest...> {};
+
 template <class... Policies>
 constexpr Declaration declare(std::string_view text) {
   Declaration d;
@@ -578,6 +606,7 @@ struct DeclarationWith<Mistake{}> {
 template <FixedString Text, class... Policies>
 struct Declare {
   static constexpr Declaration declaration = declare<Policies...>(Text.view());
+  using Config = typename ConfigIn<Policies...>::type;
   static_assert(DeclarationWith<declaration.mistake>::compiles);
 
  private:

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "cppcuda/kit/args.h"
 #include "cppcuda/kit/check.h"
-#include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -22,40 +22,65 @@ Checker check_arguments(const char* op, const Declaration& declaration, Argument
 // Output number o of the arguments that were checked.
 Output output_of(const Checker& checked, const Declaration& declaration, size_t o, Arguments arguments);
 
-template <class TheOp, class Type = typename TheOp::Type>
-class Shape;
+template <class TheOp>
+auto addresses_of(const Args<TheOp>& args) {
+  return std::apply([](const auto&... each) { return std::array<const void*, sizeof...(each)>{&each...}; }, args.all());
+}
 
-template <class TheOp, class R, class... Args>
-class Shape<TheOp, R(Args...)> {
-  static constexpr const Declaration& declaration = TheOp::declaration;
+// The shape function of an operator whose outputs all have size patterns: an Output, or an array of them.
+template <class TheOp>
+auto outputs_of(const Args<TheOp>& args) {
+  constexpr const Declaration& declaration = TheOp::declaration;
+  constexpr size_t count = declaration.outputs.size();
+  using Result = std::conditional_t<count == 1, Output, std::array<Output, count>>;
+  const auto arguments = addresses_of(args);
+  const Checker checked = check_arguments(TheOp::base_name(), declaration, arguments.data());
+  return [&]<size_t... O>(std::index_sequence<O...>) {
+    static_assert(((declaration.outputs[O].pattern.rank() > 0 || declaration.outputs[O].pattern.text() == "[]") && ...),
+                  "an output without a pattern of sizes needs a shape function");
+    return Result{output_of(checked, declaration, O, arguments.data())...};
+  }(std::make_index_sequence<count>());
+}
 
- public:
-  static Checker check(const char* op, const Args&... args) {
-    return check_arguments(op, declaration, std::array<const void*, sizeof...(Args)>{&args...}.data());
+// Only the checks, for shape functions that compute the outputs themselves.
+template <class TheOp>
+Checker checked(const Args<TheOp>& args) {
+  return check_arguments(TheOp::base_name(), TheOp::declaration, addresses_of(args).data());
+}
+
+// Allocates the outputs, and calls Function with the call's Args and those outputs that output_mask requests; the
+// others are undefined there.
+template <class TheOp, auto Function, auto Shape, class Type = typename TheOp::Type>
+struct AllocatingKernel;
+
+template <class TheOp, auto Function, auto Shape, class R, class... As>
+struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
+  static R run(As... all) {
+    const Args<TheOp> args(all...);
+    const auto shape = Shape(args);
+    Outputs<TheOp> outputs;
+    const auto allocate_where = [&](bool requested) {
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        if (is_requested(o, all...) != requested) continue;
+        if constexpr (std::is_same_v<R, Tensor>) {
+          outputs[o] = allocate(shape);
+        } else {
+          outputs[o] = allocate(shape[o]);
+        }
+      }
+    };
+    allocate_where(true);
+    Function(args, outputs);
+    if constexpr ((is_output_mask<std::remove_cvref_t<As>> || ...)) allocate_where(false);
+    return from_array<R>(std::move(outputs));
   }
-
-  using Outputs = std::conditional_t<std::is_same_v<R, Tensor>, Output, std::array<Output, declaration.outputs.size()>>;
-
-  // Errors name `op`.
-  static Outputs outputs_as(const char* op, const Args&... args) {
-    const std::array<const void*, sizeof...(Args)> arguments{&args...};
-    const Checker checked = check_arguments(op, declaration, arguments.data());
-    return [&]<size_t... O>(std::index_sequence<O...>) {
-      static_assert(
-          ((declaration.outputs[O].pattern.rank() > 0 || declaration.outputs[O].pattern.text() == "[]") && ...),
-          "an output without a pattern of sizes needs a shape function");
-      return Outputs{output_of(checked, declaration, O, arguments.data())...};
-    }(std::make_index_sequence<declaration.outputs.size()>());
-  }
-
-  // The shape function of an operator whose outputs all have size patterns.
-  static Outputs outputs(Args... args) { return outputs_as(TheOp::base_name(), args...); }
 };
 
-// Only the checks, for hand-written shape functions.
-template <class TheOp, class... Args>
-Checker checked(const Args&... args) {
-  return Shape<TheOp>::check(TheOp::base_name(), args...);
+// Registers void Function(const Args<TheOp>&, const Outputs<TheOp>&) in m.impl(TheOp::name, kit::kernel<...>()). Shape
+// is that of kit::define.
+template <class TheOp, auto Function, auto Shape = outputs_of<TheOp>>
+constexpr auto kernel() {
+  return TORCH_FN((AllocatingKernel<TheOp, Function, Shape>::run));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

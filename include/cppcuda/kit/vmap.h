@@ -111,7 +111,7 @@ auto vmap_rows() {
 
 // The batching rule derived from the declaration: the batch becomes the optional first dim, or is folded into the first
 // dim, which all tensors have; or it becomes more rows.
-template <class TheOp, auto Shape = kit::Shape<TheOp>::outputs>
+template <class TheOp, auto Shape>
 auto vmap() {
   constexpr const Declaration& declaration = TheOp::declaration;
   static_assert(have_same_first_dim(declaration), "vmap: the patterns of all tensors must start with the same letter");

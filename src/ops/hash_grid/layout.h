@@ -12,20 +12,14 @@
 
 namespace cppcuda::ops::hash_grid {
 
-// The arguments that describe the grid.
-struct Config {
-  int64_t n_levels, n_features_per_level, log2_hashmap_size, base_resolution;
-  double per_level_scale;
-};
-
 // In float32 and rounded after each operation, as in tiny-cuda-nn.
-inline float level_scale(const Config& config, int64_t level) {
+inline float level_scale(const HashGridConfig& config, int64_t level) {
   const float growth = std::log2(static_cast<float>(config.per_level_scale));
   volatile float product = std::exp2(static_cast<float>(level) * growth) * static_cast<float>(config.base_resolution);
   return product - 1.0F;
 }
 
-inline std::vector<Level> make_levels(const Config& config, int64_t axes) {
+inline std::vector<Level> make_levels(const HashGridConfig& config, int64_t axes) {
   std::vector<Level> levels;
   int64_t first_row = 0;
   for (int64_t l = 0; l < config.n_levels; ++l) {
@@ -43,19 +37,13 @@ inline std::vector<Level> make_levels(const Config& config, int64_t axes) {
 }
 
 // The number of parameters.
-inline int64_t count_parameters(const Config& config, int64_t axes) {
+inline int64_t count_parameters(const HashGridConfig& config, int64_t axes) {
   const Level last = make_levels(config, axes).back();
   return (last.first_row + last.size) * config.n_features_per_level;
 }
 
-inline bool is_smooth(const char* op, std::string_view interpolation) {
-  TORCH_CHECK(interpolation == "Linear" || interpolation == "Smoothstep", op,
-              ": interpolation must be 'Linear' or 'Smoothstep', got '", interpolation, "'");
-  return interpolation == "Smoothstep";
-}
-
 // Throws unless these describe a grid.
-inline void check_config(const char* op, const Config& config) {
+inline void check_config(const char* op, const HashGridConfig& config) {
   const auto in_range = [op](const char* name, int64_t value, int64_t least, int64_t most) {
     TORCH_CHECK(value >= least && value <= most, op, ": ", name, " must be from ", least, " to ", most, ", got ",
                 value);
@@ -75,6 +63,8 @@ inline void check_config(const char* op, const Config& config) {
     TORCH_CHECK(scale > -1, op, ": level ", l, " must have at least one vertex per axis; per_level_scale is ",
                 config.per_level_scale);
   }
+  TORCH_CHECK(config.interpolation == "Linear" || config.interpolation == "Smoothstep", op,
+              ": interpolation must be 'Linear' or 'Smoothstep', got '", config.interpolation, "'");
 }
 
 // The number of coordinates. Throws unless it is 2 to 4.
@@ -85,7 +75,7 @@ inline int64_t check_axes(const char* op, const Tensor& points) {
 }
 
 // `size` is that of the parameters.
-inline void check_sizes(const char* op, const Config& config, const Tensor& points, std::string_view argument,
+inline void check_sizes(const char* op, const HashGridConfig& config, const Tensor& points, std::string_view argument,
                         const c10::SymInt& size) {
   const int64_t expected = count_parameters(config, check_axes(op, points));
   TORCH_SYM_CHECK(size.sym_eq(expected), op, ": ", argument, " must have ", expected, " entries for this grid, got ",

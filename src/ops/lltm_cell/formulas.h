@@ -189,12 +189,10 @@ struct CellBackwardFormula {
 
   // The width of input: the gradient of weight has that many columns, and may read neither tensor.
   static constexpr auto attribute_names = kit::names("input_width");
-  static auto attributes(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const Tensor&,
-                         const OptionalTensor& input, const OptionalTensor& weight, const OptionalTensor&,
-                         const Tensor& cx, const c10::List<bool>&) {
+  static auto attributes(const kit::Args<Op>& args) {
     c10::SymInt width = 0;
-    if (input) width = input->sym_size(-1);
-    if (weight) width = weight->sym_size(-1) - cx.sym_size(-1);
+    if (args["input"].defined()) width = args["input"].sym_size(-1);
+    if (args["weight"].defined()) width = args["weight"].sym_size(-1) - args["cx"].sym_size(-1);
     return std::make_tuple(width);
   }
 

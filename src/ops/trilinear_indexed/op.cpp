@@ -2,9 +2,15 @@
 
 #include <cppcuda/ops/trilinear_indexed.h>
 #include <cppcuda/ops/trilinear_indexed_with_grad.h>
+#include <torch/library.h>
+
+#include <vector>
 
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
+#include "interpolation/dispatch.h"
+#include "interpolation/formulas.h"
+#include "ops/trilinear_indexed/lookup.h"
 
 namespace cppcuda {
 namespace {
@@ -29,13 +35,162 @@ std::tuple<Tensor, Tensor> trilinear_indexed_with_grad(const Tensor& table, cons
 }
 
 namespace ops::trilinear_indexed {
+namespace {
 
-TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  kit::define<Forward>(m);
-  kit::define<Backward>(m);
-  kit::define<DoubleBackward>(m);
-  kit::define<WithGrad>(m);
+// ---- kernels
+
+// Calls f(lookup) for a table of `rows` rows, and throws if a corner is out of range.
+template <class TheOp, class F>
+void with_lookup(const kit::Args<TheOp>& args, int64_t rows, F f) {
+  const Tensor& corners = args["corners"];
+  int64_t offender = Lookup<int64_t>::none;
+  const auto call = [&]<class I>(std::type_identity<I>) {
+    f(Lookup<I>{.corners = interpolation::strided<I>(corners),
+                .points = corners.size(-2),
+                .rows = rows,
+                .offender = &offender});
+  };
+  corners.scalar_type() == at::kInt ? call(std::type_identity<int32_t>()) : call(std::type_identity<int64_t>());
+  if (offender == Lookup<int64_t>::none) return;
+  at::DimVector at(corners.dim());
+  for (int64_t d = corners.dim(), rest = offender; d-- > 0; rest /= corners.size(d)) at[d] = rest % corners.size(d);
+  Tensor index = corners;
+  for (const int64_t i : at) index = index.select(0, i);
+  TORCH_CHECK_INDEX(false, TheOp::base_name(), ": corners must be in [-1, V) with V = ", rows, ", got ",
+                    index.item<int64_t>(), " at ", at::IntArrayRef(at));
 }
 
+void forward(const kit::Args<Forward>& args, const kit::Outputs<Forward>& out) {
+  const Tensor& table = args["table"];
+  with_lookup(args, table.size(-2),
+              [&](const auto& lookup) { interpolation::run_forward(lookup, table, args["points"], out["output"]); });
+}
+
+void with_grad(const kit::Args<WithGrad>& args, const kit::Outputs<WithGrad>& out) {
+  const Tensor& table = args["table"];
+  with_lookup(args, table.size(-2), [&](const auto& lookup) {
+    if (out["value"].numel() == 0) return;
+    interpolation::gather(
+        lookup, {.points = args["points"], .table = table, .out = out["value"], .out_slopes = out["gradient"]});
+  });
+}
+
+void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out) {
+  with_lookup(args, args.get<"size">()[0].expect_int(), [&](const auto& lookup) {
+    interpolation::run_backward(lookup, args["grad"], args["table"], args["points"], out["grad(table)"],
+                                out["grad(points)"]);
+  });
+}
+
+void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<DoubleBackward>& out) {
+  const auto order = interpolation::order_of(DoubleBackward::base_name(), args.get<"order">(), args["points"]);
+  with_lookup(args, args.get<"size">()[0].expect_int(), [&](const auto& lookup) {
+    interpolation::run_double_backward(lookup, args["grad"], args["table"], args["points"], args["grad_grad_table"],
+                                       args["grad_grad_points"], order, out["grad(grad)"], out["grad(table)"],
+                                       out["grad(points)"]);
+  });
+}
+
+// ---- derivatives
+
+// The corners of points are rows of a table that they share.
+class Table {
+ public:
+  using Forward = trilinear_indexed::Forward;
+  using Backward = trilinear_indexed::Backward;
+  using DoubleBackward = trilinear_indexed::DoubleBackward;
+  static constexpr const char *features = "table", *grad_features = "grad(table)", *second = "grad_grad_table";
+
+  // The size of the table, which the other operators take.
+  struct Attributes {
+    static constexpr auto attribute_names = kit::names("size");
+    template <class Op>
+    static auto attributes(const kit::Args<Op>& args) {
+      return std::make_tuple(std::vector<c10::SymInt>{args["table"].sym_size(-2)});
+    }
+  };
+
+  template <class Saved>
+  explicit Table(const Saved& saved) : corners_(saved["corners"]), size_(saved.template attribute<"size">()) {}
+
+  Tensor forward(const Tensor& table, const Tensor& points) const { return Forward::call(table, corners_, points); }
+  auto backward(const Tensor& grad, const OptionalTensor& table, const Tensor& points,
+                const c10::List<bool>& output_mask) const {
+    return Backward::call(grad, table, corners_, points, size_, output_mask);
+  }
+  auto double_backward(const Tensor& grad, const OptionalTensor& table, const Tensor& points,
+                       const OptionalTensor& grad_grad_table, const Tensor& grad_grad_points,
+                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
+    return DoubleBackward::call(grad, table, corners_, points, grad_grad_table, grad_grad_points, size_, output_mask,
+                                order);
+  }
+
+ private:
+  Tensor corners_;
+  std::vector<c10::SymInt> size_;
+};
+
+// Each component of the gradient is a derivative in the direction of an axis, which DoubleBackward computes.
+struct WithGradFormula : Table::Attributes {
+  using Op = WithGrad;
+  static constexpr auto reads = interpolation::reads<Op>({{"table", {"points"}}, {"points", {"table", "points"}}});
+
+  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<WithGradFormula>& saved,
+                             const kit::Need<Op>& need) {
+    const Table table(saved);
+    const bool of_table = need["table"], of_points = need["points"];
+    const OptionalTensor x = of_points ? OptionalTensor(saved["table"]) : std::nullopt;
+    const Tensor& p = saved["points"];
+    kit::Inputs<Op> result;
+    if (grads["value"].defined()) {
+      std::tie(result["table"], result["points"]) =
+          table.backward(grads["value"], x, p, c10::List<bool>({of_table, of_points}));
+    }
+    const Tensor& gradient = grads["gradient"];
+    if (!gradient.defined()) return result;
+    const auto add = [&](const Tensor& grad, const Tensor& direction) {
+      const auto [unused, grad_table, grad_points] =
+          table.double_backward(grad, x, p, std::nullopt, direction, c10::List<bool>({false, of_table, of_points}), {});
+      if (of_table) kit::accumulate(result["table"], grad_table);
+      if (of_points) kit::accumulate(result["points"], grad_points);
+    };
+    if (gradient.sym_size(-2) == 1) {  // of one feature, the sum over the axes is a derivative in one direction
+      add(at::ones_like(gradient.select(-1, 0)), gradient.select(-2, 0).to(p.scalar_type()));
+    } else {
+      for (int64_t d = 0; d < 3; ++d) add(gradient.select(-1, d), interpolation::direction(p, d));
+    }
+    return result;
+  }
+
+  static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<WithGradFormula>& saved) {
+    const Table table(saved);
+    const auto [x, p] = saved.get<"table", "points">();
+    const auto [tx, tp] = tangents.get<"table", "points">();
+    kit::Outputs<Op> result;
+    if (tx.defined()) {
+      std::tie(result["value"], result["gradient"]) = WithGrad::call(tx, saved["corners"], p);
+    }
+    if (!tp.defined()) return result;
+    const auto along = [&](const interpolation::Orders& order) {
+      return interpolation::call_double_backward(table, {}, x, p, {}, tp, {true, false, false}, order)["grad(grad)"];
+    };
+    kit::accumulate(result["value"], along({}));
+    std::vector<Tensor> by_axis;
+    for (int64_t d = 0; d < 3; ++d) by_axis.push_back(along(interpolation::raised({}, p, d)));
+    kit::accumulate(result["gradient"], at::stack(by_axis, -1));
+    return result;
+  }
+};
+
+TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
+  kit::define<Forward>(m).implement<forward>().differentiate<interpolation::ForwardFormula<Table>>();
+  kit::define<Backward>(m).implement<backward>().differentiate<interpolation::BackwardFormula<Table>>();
+  kit::define<DoubleBackward>(m)
+      .implement<double_backward>()
+      .differentiate<interpolation::DoubleBackwardFormula<Table>>();
+  kit::define<WithGrad>(m).implement<with_grad>().differentiate<WithGradFormula>();
+}
+
+}  // namespace
 }  // namespace ops::trilinear_indexed
 }  // namespace cppcuda

@@ -8,32 +8,19 @@ using namespace cppcuda::testing;
 namespace op = cppcuda::ops::hash_grid;
 
 struct HashGrid {
-  op::Config config;
-  const char* interpolation;
+  cppcuda::HashGridConfig config;
 
   std::vector<c10::SymInt> size(const Tensor& points) const { return {op::count_parameters(config, points.size(-1))}; }
-  // Calls f with the attributes of the operators.
-  template <class F>
-  auto with_attributes(F f) const {
-    return f(config.n_levels, config.n_features_per_level, config.log2_hashmap_size, config.base_resolution,
-             config.per_level_scale, std::string_view(interpolation));
-  }
-  Tensor forward(const Tensor& params, const Tensor& points) const {
-    return with_attributes([&](auto... attributes) { return op::Forward::call(params, points, attributes...); });
-  }
+  Tensor forward(const Tensor& params, const Tensor& points) const { return op::Forward::call(params, points, config); }
   auto backward(const Tensor& grad, const std::optional<Tensor>& params, const Tensor& points,
                 const c10::List<bool>& output_mask) const {
-    return with_attributes([&](auto... attributes) {
-      return op::Backward::call(grad, params, points, size(points), attributes..., output_mask);
-    });
+    return op::Backward::call(grad, params, points, size(points), config, output_mask);
   }
   auto double_backward(const Tensor& grad, const std::optional<Tensor>& params, const Tensor& points,
                        const std::optional<Tensor>& grad_grad_params, const Tensor& grad_grad_points,
                        const c10::List<bool>& output_mask, at::IntArrayRef order = {}) const {
-    return with_attributes([&](auto... attributes) {
-      return op::DoubleBackward::call(grad, params, points, grad_grad_params, grad_grad_points, size(points),
-                                      attributes..., output_mask, order);
-    });
+    return op::DoubleBackward::call(grad, params, points, grad_grad_params, grad_grad_points, size(points), config,
+                                    output_mask, order);
   }
 };
 
@@ -43,8 +30,8 @@ HashGrid hash_grid(int64_t features, bool is_smooth = false) {
            .n_features_per_level = features,
            .log2_hashmap_size = 6,
            .base_resolution = 2,
-           .per_level_scale = 2.0},
-          is_smooth ? "Smoothstep" : "Linear"};
+           .per_level_scale = 2.0,
+           .interpolation = is_smooth ? "Smoothstep" : "Linear"}};
 }
 
 Arguments arguments(const HashGrid& grid, at::IntArrayRef batch, int64_t rows, int64_t axes) {

@@ -246,7 +246,7 @@ TEST_P(Traffic, GridSample3d) {
 
 TEST_P(Traffic, HashGrid) {
   namespace op = ops::hash_grid;
-  const op::Config config{
+  const cppcuda::HashGridConfig config{
       .n_levels = 8, .n_features_per_level = 2, .log2_hashmap_size = 15, .base_resolution = 32, .per_level_scale = 1.5};
   const int64_t count = 1024, rows = count * 8 * config.n_levels;
   const Tensor params = random({op::count_parameters(config, 3)}), points = random({count, 3});
@@ -254,23 +254,16 @@ TEST_P(Traffic, HashGrid) {
   const std::vector<c10::SymInt> size{params.size(0)};
   const std::optional<Tensor> none;
   const double other = bytes_of({points, grad}), gathered = row_bytes(rows, 2, element_bytes());
-  const auto with_attributes = [&](auto f) {
-    return f(config.n_levels, config.n_features_per_level, config.log2_hashmap_size, config.base_resolution,
-             config.per_level_scale, std::string_view("Linear"));
-  };
   const auto backward = [&](const std::optional<Tensor>& table) {
     const c10::List<bool> mask({!table, table.has_value()});
-    with_attributes([&](auto... a) { op::Backward::call(grad, table, points, size, a..., mask); });
+    op::Backward::call(grad, table, points, size, config, mask);
   };
-  expect_bytes("hash_grid", gathered + other,
-               [&] { with_attributes([&](auto... a) { op::Forward::call(params, points, a...); }); });
+  expect_bytes("hash_grid", gathered + other, [&] { op::Forward::call(params, points, config); });
   expect_bytes("hash_grid backward, points", gathered + other, [&] { backward(params); });
   expect_bytes("hash_grid backward, params", row_bytes(rows, 2, 4) + other, [&] { backward(none); }, /*adds=*/true);
   expect_bytes("hash_grid double backward", gathered + other + bytes_of({grad, points, points}), [&] {
     const c10::List<bool> mask({true, false, true});
-    with_attributes([&](auto... a) {
-      op::DoubleBackward::call(grad, params, points, none, points, size, a..., mask, at::IntArrayRef());
-    });
+    op::DoubleBackward::call(grad, params, points, none, points, size, config, mask, at::IntArrayRef());
   });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+// The grid of a launch, computed from sizes.
+
 #include <algorithm>
 #include <cstdint>
 

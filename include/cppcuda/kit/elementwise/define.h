@@ -35,7 +35,7 @@ void define_functional(torch::Library& library, const std::string& schema) {
   define<TheOp, Kernels::shape>(library, schema.c_str(), {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
   using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
-  define_sharding<TheOp>(library, elementwise_sharding_rule(Tensors, "->... ..."));
+  define_sharding(library, TheOp::base_name(), elementwise_sharding_rule(Tensors, "->... ..."));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
@@ -167,7 +167,7 @@ void define_elementwise(torch::Library& m, TheFamily family) {
         define_autocast<cast_policy<Definition>()>(m, Forward::name);
         define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
             m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
-        define_sharding<InPlace>(m, elementwise_sharding_rule(input_count<Definition>, "-> ..."));
+        define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(input_count<Definition>, "-> ..."));
         define_out_variant<Out, Forward, OutKernels<Definition>>(
             m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
       },

@@ -60,14 +60,14 @@ void implement_elementwise(torch::Library& m, TheFamily family) {
       [&]<class Definition>() {
         using Ops = ElementwiseOps<Definition>;
         using Math = ElementwiseForward<Definition>;
-        implement<typename Ops::Forward, &ForwardKernels<Definition>::template run<Math>>(m);
-        implement<typename Ops::InPlace, &InPlaceKernels<Definition>::template run<Math>>(m);
-        implement<typename Ops::Out, &OutKernels<Definition>::template run<Math>>(m);
+        implement<typename Ops::Forward>(m, TORCH_FN((ForwardKernels<Definition>::template run<Math>)));
+        implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::template run<Math>)));
+        implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition>::template run<Math>)));
       },
       [&]<class Definition, int Input>() {
         using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-        implement<Backward, &BackwardKernels<Definition, Input>::template run<ElementwiseBackward<Definition, Input>>>(
-            m);
+        implement<Backward>(
+            m, TORCH_FN((BackwardKernels<Definition, Input>::template run<ElementwiseBackward<Definition, Input>>)));
       });
 }
 

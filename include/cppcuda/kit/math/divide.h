@@ -1,5 +1,7 @@
 #pragma once
 
+// Division of integers: rounded up, and as a multiplication.
+
 #include <cstdint>
 
 #include "cppcuda/kit/math/host_device.h"

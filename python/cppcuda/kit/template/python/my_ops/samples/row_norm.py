@@ -16,18 +16,16 @@ TEMPLATE_FILES = (
     "include/my_ops/row_norm.h",
     "python/my_ops/row_norm.py",
     "python/my_ops/samples/row_norm.py",
-    "src/ops/row_norm/autograd.cpp",
     "src/ops/row_norm/cpu/kernel.cpp",
     "src/ops/row_norm/cpu/kernel.h",
     "src/ops/row_norm/cpu/launch.cpp",
     "src/ops/row_norm/cuda/kernel.cuh",
     "src/ops/row_norm/cuda/launch.cu",
-    "src/ops/row_norm/dispatch.cpp",
+    "src/ops/row_norm/formulas.h",
     "src/ops/row_norm/math.h",
     "src/ops/row_norm/op.cpp",
     "src/ops/row_norm/op.h",
     "src/ops/row_norm/params.h",
-    "src/ops/row_norm/shape.h",
 )
 
 EPS = 1e-3

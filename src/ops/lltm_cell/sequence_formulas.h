@@ -1,3 +1,5 @@
+#pragma once
+
 // The derivatives of a cell are in formulas.h. Those of a sequence are made of them, step by step; only its first
 // derivative is an operator of its own. With h_t, c_t the state after step t, and hn, cn the last one,
 //
@@ -6,31 +8,27 @@
 //
 // where a and b are the gradients of h and c that come from later steps, and start as those of hn and cn.
 
-#include "cppcuda/kit/autograd.h"
-
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "cppcuda/kit/formula.h"
 #include "ops/lltm_cell/formulas.h"
 
 namespace cppcuda::ops::lltm_cell {
-namespace {
+inline int64_t steps_of(const Tensor& gates) { return gates.sym_size(-3).guard_int(__FILE__, __LINE__); }
 
-int64_t steps_of(const Tensor& gates) { return gates.sym_size(-3).guard_int(__FILE__, __LINE__); }
-
-Tensor at_step(const Tensor& t, int64_t step) { return t.defined() ? t.select(-3, step) : t; }
+inline Tensor at_step(const Tensor& t, int64_t step) { return t.defined() ? t.select(-3, step) : t; }
 
 // The value before a step.
-Tensor before(const Tensor& first, const Tensor& all, int64_t step) {
+inline Tensor before(const Tensor& first, const Tensor& all, int64_t step) {
   return step == 0 ? first : at_step(all, step - 1);
 }
 
 // Values of all steps, of which undefined ones are zeros; undefined if all are.
-Tensor stacked(std::vector<Tensor> steps) {
+inline Tensor stacked(std::vector<Tensor> steps) {
   const auto defined = std::find_if(steps.begin(), steps.end(), [](const Tensor& t) { return t.defined(); });
   if (defined == steps.end()) return {};
   const Tensor like = *defined;
@@ -41,7 +39,7 @@ Tensor stacked(std::vector<Tensor> steps) {
 }
 
 // In the dtype of another tensor, because the tangents of a cell may be wider.
-Tensor as(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
+inline Tensor as(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
 
 struct StepsFormula {
   using Op = Steps;
@@ -196,15 +194,4 @@ struct StepsBackwardFormula {
   }
 };
 
-TORCH_LIBRARY_IMPL(cppcuda, Autograd, m) {
-  // A gradient needs the gates, which only _lltm_cell and _lltm return.
-  m.impl(Forward::name, kit::autograd_through<Forward, Cell>());
-  m.impl(Cell::name, kit::autograd<CellFormula>());
-  m.impl(Backward::name, kit::autograd<CellBackwardFormula>());
-  m.impl(Sequence::name, kit::autograd_through<Sequence, Steps>());
-  m.impl(Steps::name, kit::autograd<StepsFormula>());
-  m.impl(StepsBackward::name, kit::autograd<StepsBackwardFormula>());
-}
-
-}  // namespace
 }  // namespace cppcuda::ops::lltm_cell

@@ -10,23 +10,20 @@
 // place of g. In the backward operator r is a variable of its own. With h the gradient of grad_input, the gradients are
 //
 //   of g: r (h - y m(h, y))    of x: -r^2 (h m(g, y) + g m(h, y))    of r: the sum of h (g - 3 y m(g, y)) over the row
-#include "cppcuda/kit/autograd.h"
+#pragma once
 
-#include <torch/library.h>
-
+#include "cppcuda/kit/formula.h"
 #include "ops/row_norm/op.h"
 
 namespace my_ops::ops::row_norm {
-namespace {
-
 using kit::accumulate;
 using kit::in_opmath;
 
 // [B?, N] -> [B?, N, 1]
-Tensor per_row(const Tensor& t) { return in_opmath(t).unsqueeze(-1); }
+inline Tensor per_row(const Tensor& t) { return in_opmath(t).unsqueeze(-1); }
 
 // [B?, N, F], [B?, N, F] -> [B?, N, 1]
-Tensor mean(const Tensor& a, const Tensor& b) { return (a * b).mean(-1, /*keepdim=*/true); }
+inline Tensor mean(const Tensor& a, const Tensor& b) { return (a * b).mean(-1, /*keepdim=*/true); }
 
 struct ForwardFormula {
   using Op = ForwardWithRstd;
@@ -90,12 +87,4 @@ struct BackwardFormula {
   }
 };
 
-TORCH_LIBRARY_IMPL(my_ops, Autograd, m) {
-  // If there is a gradient, row_norm calls _row_norm, which returns what the gradient reads.
-  m.impl(Forward::name, kit::autograd_through<Forward, ForwardWithRstd>());
-  m.impl(ForwardWithRstd::name, kit::autograd<ForwardFormula>());
-  m.impl(Backward::name, kit::autograd<BackwardFormula>());
-}
-
-}  // namespace
 }  // namespace my_ops::ops::row_norm

@@ -12,20 +12,17 @@
 // gradient with respect to x.
 //
 // The harmonics of directions are R(u) with u = x / r, whose derivative is the projection P v = (v - u (u . v)) / r.
-#include "cppcuda/kit/autograd.h"
+#pragma once
 
-#include <torch/library.h>
-
+#include "cppcuda/kit/formula.h"
 #include "ops/spherical_harmonics/op.h"
 
 namespace sph::ops::spherical_harmonics {
-namespace {
-
 using kit::accumulate;
 using kit::in_opmath;
 
 // [B?, N, 3], [B?, N, 3] -> [B?, N, 1]
-Tensor dot_rows(const Tensor& a, const Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
+inline Tensor dot_rows(const Tensor& a, const Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
 
 // The points at which the solid harmonics are computed.
 struct Points {
@@ -123,12 +120,4 @@ struct LinearFormula {
   }
 };
 
-TORCH_LIBRARY_IMPL(sph, Autograd, m) {
-  m.impl(Forward::name, kit::autograd<ForwardFormula>());
-  m.impl(Backward::name, kit::autograd<BackwardFormula>());
-  m.impl(Partials::name, kit::autograd<LinearFormula<Partials, PartialsTransposed>>());
-  m.impl(PartialsTransposed::name, kit::autograd<LinearFormula<PartialsTransposed, Partials>>());
-}
-
-}  // namespace
 }  // namespace sph::ops::spherical_harmonics
