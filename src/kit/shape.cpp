@@ -1,5 +1,7 @@
 #include "cppcuda/kit/shape.h"
 
+#include <ATen/OpMathType.h>
+
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
@@ -67,7 +69,10 @@ Output output_of(const Checker& checked, const Declaration& d, size_t o, Argumen
   const Declared& declared = d.outputs[o];
   const auto& like = get<Tensor>(arguments, declared.like);
   if (!is_requested(d, o, arguments)) return placeholder(like);
-  return {checked.sizes(declared.pattern), declared.is_index ? like.options().dtype(at::kLong) : like.options()};
+  at::TensorOptions options = like.options();
+  if (declared.is_index) options = options.dtype(at::kLong);
+  if (declared.is_opmath) options = options.dtype(at::toOpMathType(like.scalar_type()));
+  return {checked.sizes(declared.pattern), options};
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

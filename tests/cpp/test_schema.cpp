@@ -181,6 +181,38 @@ TEST(Shape, OutputsAreAsDeclared) {
   EXPECT_EQ(kit::allocate(kit::outputs_of(kit::Args<One>(at::empty({4})))).sizes(), at::IntArrayRef({4}));
 }
 
+TEST(Shape, OpmathIsWider) {
+  using Sum = kit::Op<"declared::sum(Tensor x[N, F]) -> (Tensor y[N, F], Tensor sum[N] opmath)">;
+  for (const auto& [narrow, wide] :
+       {std::pair{at::kHalf, at::kFloat}, {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble}}) {
+    const auto outputs = kit::outputs_of(kit::Args<Sum>(at::empty({2, 3}, narrow)));
+    EXPECT_EQ(kit::allocate(outputs[0]).scalar_type(), narrow);
+    EXPECT_EQ(kit::allocate(outputs[1]).scalar_type(), wide);
+  }
+}
+
+using Hides = kit::Op<
+    "declared::norm(Tensor x[N, F], float eps) -> (Tensor y[N, F], hidden Tensor scale[N] opmath, hidden Tensor "
+    "more[F])",
+    kit::UnderAutocast<kit::CastPolicy::fp32>>;
+static_assert(string_view(Hides::torch_schema) == "norm(Tensor x, float eps) -> (Tensor y)");
+static_assert(string_view(Hides::WithHidden::torch_schema) ==
+              "_norm(Tensor x, float eps) -> (Tensor y, Tensor scale, Tensor more)");
+static_assert(kit::cast_policy(Hides::declaration) == kit::CastPolicy::fp32 &&
+              kit::cast_policy(Hides::WithHidden::declaration) == kit::CastPolicy::none);
+static_assert(!kit::schema::hidden_outputs_come_last("a::f(Tensor x[N]) -> (hidden Tensor y[N], Tensor z[N])"));
+static_assert(!kit::schema::hides_outputs("a::f(Tensor hidden like x) -> (Tensor y, Tensor z)"));
+static_assert(std::is_same_v<kit::WithHidden<Hides>, Hides::WithHidden> && std::is_same_v<kit::WithHidden<One>, One>);
+
+TEST(Shape, HiddenOutputsBelongToTheInternalOperator) {
+  const Tensor x = at::empty({2, 3}, at::kHalf);
+  EXPECT_EQ(kit::outputs_of(kit::Args<Hides>(x, 1.0)).sizes, c10::SymDimVector({2, 3}));
+  const auto all = kit::outputs_of(kit::Args<Hides::WithHidden>(x, 1.0));
+  EXPECT_EQ(all[1].sizes, c10::SymDimVector({2}));
+  EXPECT_EQ(kit::allocate(all[1]).scalar_type(), at::kFloat);
+  EXPECT_EQ(all[2].sizes, c10::SymDimVector({3}));
+}
+
 TEST(Shape, ChecksIndices) {
   const Tensor rows = at::zeros({4, 8}, at::kInt), table = at::empty({5, 2}, at::kHalf),
                points = at::empty({4, 3}, at::kHalf);

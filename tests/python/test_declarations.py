@@ -42,6 +42,7 @@ def compile_errors(declaration: str, uses: str = "") -> str:
         GOOD,
         GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">, kit::Config<Settings, "by", "by">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor y, str mode=\\"a\\") -> Tensor[S]"',
+        '"a::f(Tensor x[N]) -> (Tensor sum[] opmath, Tensor[N] opmath)"',
         '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2], int[] k=[]) -> (Tensor sum[])"',
     ],
 )
@@ -79,7 +80,9 @@ WRONG = [
     ('"a::f(Tensor x[A, B, C, D, E, F, G]) -> Tensor[A]"', "[A, B, C, D, E, F, G] has more than 6 dims"),
     ('"a::f(Tensor x[A, B, C], Tensor y[A + B + C + 1]) -> Tensor[A]"', "[A + B + C + 1] has a sum of more than 3"),
     ('"a::f(Tensor x[N] int16) -> Tensor[N]"', f"x[N] int16 ends with int16; {SUFFIX}32 or int64"),
-    ('"a::f(Tensor x[N]) -> Tensor y[N] int32"', f"y[N] int32 ends with int32; {SUFFIX}64"),
+    ('"a::f(Tensor x[N]) -> Tensor y[N] int32"', f"y[N] int32 ends with int32; {SUFFIX}64 or opmath"),
+    ('"a::f(Tensor x[N]) -> Tensor grad(x) opmath"', "Tensor grad(x) opmath is a gradient, which has the dtype of its"),
+    ('"a::f(Tensor x[N], Tensor y[N] opmath) -> Tensor[N]"', f"y[N] opmath ends with opmath; {SUFFIX}32 or int64"),
     ('"a::f(Tensor x[N], float y int32 or int64) -> Tensor"', "y int32 or int64 has a dtype; only a tensor has one"),
     ('"a::f(Tensor x[N], Tensor y[N] int32 or int64) -> Tensor grad(y)"', "y is a tensor of indices, which has no"),
     ('"a::f(Tensor x[N], bool[N] output_mask) -> Tensor[N]"', f"bool[N] is an unknown type; {TYPES}"),

@@ -95,8 +95,24 @@ const char* cuda_option();
 // "sigmoid" for cppcuda::sigmoid and its overloads.
 const char* op_name(const c10::FunctionSchema& schema);
 
-// For the public C++ functions: torch rejects undefined tensors only if all arguments are undefined, and its message
-// does not name the argument.
+// Throws if a tensor is undefined.
 void check_defined(const char* op, std::string_view argument, const Tensor& t);
+
+// The call in an operator's public C++ function. torch rejects undefined tensors only if all of them are undefined, and
+// its message does not name the argument.
+template <class TheOp, class... Values>
+  requires requires { TheOp::declaration; }
+auto call(const Values&... values) {
+  size_t tensor = 0;
+  const auto check = [&]<class T>(const T& value) {
+    if constexpr (std::is_same_v<T, Tensor>) {
+      const Declaration& d = TheOp::declaration;
+      if (!value.defined()) check_defined(TheOp::base_name(), d.arguments[d.tensor_argument(tensor)].name, value);
+    }
+    tensor += is_tensor_argument<T>;
+  };
+  (check(values), ...);
+  return TheOp::call(values...);
+}
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -104,53 +104,9 @@ void define(torch::Library& library, const char* schema,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
-// An operator that is defined, to which its kernels and derivatives are added.
+// What follows from TheOp's declaration: schema, Meta kernel, batching rule, autocast policy and sharding rule.
 template <class TheOp, auto Shape>
-class Defined {
- public:
-  explicit Defined(torch::Library& library) : library_(library) {}
-
-  // The kernels for every device that has some: void Function(const Args<TheOp>&, const Outputs<TheOp>&).
-  template <auto Function>
-  const Defined& implement() const {
-    kit::implement<TheOp>(library_, kernel<TheOp, Function, Shape>());
-    return *this;
-  }
-
-  template <auto Function>
-  const Defined& implement_cpu() const {
-    return add(c10::DispatchKey::CPU, kernel<TheOp, Function, Shape>());
-  }
-
-  // The derivatives (formula.h).
-  template <class Formula>
-  const Defined& differentiate() const {
-    static_assert(std::is_same_v<typename Formula::Op, TheOp>, "the formula belongs to another operator");
-    return add(c10::DispatchKey::Autograd, autograd<Formula>());
-  }
-
-  // If a gradient may be needed, the operator With runs instead, which has a formula and returns more outputs.
-  template <class With>
-  const Defined& differentiate_through() const {
-    return add(c10::DispatchKey::Autograd, autograd_through<TheOp, With, Shape>());
-  }
-
- private:
-  template <class Function>
-  const Defined& add(c10::DispatchKey key, Function function) const {
-    library_.impl(TheOp::name, torch::dispatch(key, std::move(function)));
-    return *this;
-  }
-
-  torch::Library& library_;
-};
-
-// Defines TheOp from its declaration, with its batching rule and its autocast policy, and returns what the rest is
-// added to. Shape is hand-written if the declaration has no output sizes.
-//
-//   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
-template <class TheOp, auto Shape = outputs_of<TheOp>>
-Defined<TheOp, Shape> define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+void define_declared(torch::Library& library, const std::vector<at::Tag>& tags) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
   library.impl(TheOp::name,
                torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, by_position<TheOp, Shape>()>()));
@@ -158,7 +114,66 @@ Defined<TheOp, Shape> define(torch::Library& library, const std::vector<at::Tag>
   constexpr std::string_view full = TheOp::declaration.name, name = full.substr(schema::find(full, "::") + 2);
   if (TheOp::sharding_rule[0] != 0) define_sharding(library, name, TheOp::sharding_rule);
   define_text(library, "_declaration", name, describe(TheOp::text, TheOp::declaration));
-  return Defined<TheOp, Shape>(library);
+}
+
+// An operator that is defined, to which its kernels and derivatives are added. They are those of WithHidden, too, if
+// the operator hides outputs.
+template <class TheOp, auto Shape>
+class Defined {
+  using Inner = WithHidden<TheOp>;
+  static constexpr bool hides = !std::is_same_v<Inner, TheOp>;
+  static constexpr bool has_own_shape = [] {
+    if constexpr (hides) return Shape != &outputs_of<TheOp>;
+    return false;
+  }();
+  static_assert(!has_own_shape, "an operator with hidden outputs has no shape function of its own");
+
+ public:
+  Defined(torch::Library& library, const std::vector<at::Tag>& tags) : library_(library) {
+    define_declared<TheOp, Shape>(library, tags);
+    if constexpr (hides) define_declared<Inner, outputs_of<Inner>>(library, tags);
+  }
+
+  // The kernels for every device that has some: void Function(const Args<TheOp>&, const Outputs<TheOp>&).
+  template <auto Function>
+  const Defined& implement() const {
+    kit::implement<TheOp>(library_, kernel<TheOp, Function, Shape>());
+    if constexpr (hides) kit::implement<Inner>(library_, kernel<Inner, Function>());
+    return *this;
+  }
+
+  template <auto Function>
+  const Defined& implement_cpu() const {
+    add<TheOp>(c10::DispatchKey::CPU, kernel<TheOp, Function, Shape>());
+    if constexpr (hides) add<Inner>(c10::DispatchKey::CPU, kernel<Inner, Function>());
+    return *this;
+  }
+
+  // The derivatives (formula.h). If a gradient may be needed, the operator with the hidden outputs runs.
+  template <class Formula>
+  const Defined& differentiate() const {
+    static_assert(std::is_same_v<typename Formula::Op, Inner>, "the formula belongs to another operator");
+    add<Inner>(c10::DispatchKey::Autograd, autograd<Formula>());
+    if constexpr (hides) add<TheOp>(c10::DispatchKey::Autograd, autograd_through<TheOp, Inner, Shape>());
+    return *this;
+  }
+
+ private:
+  template <class Op, class Function>
+  void add(c10::DispatchKey key, Function function) const {
+    library_.impl(Op::name, torch::dispatch(key, std::move(function)));
+  }
+
+  torch::Library& library_;
+};
+
+// Defines TheOp from its declaration, and returns what the rest is added to. Shape is hand-written if the declaration
+// has no output sizes.
+//
+//   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
+template <class TheOp, auto Shape = outputs_of<TheOp>>
+Defined<TheOp, Shape> define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  return Defined<TheOp, Shape>(library, tags);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

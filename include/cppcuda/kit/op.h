@@ -143,6 +143,24 @@ struct Op : Declare<Text, Policies...>, Callable<Op<Text, Policies...>, Signatur
   using Type = SignatureOf<Declare<Text, Policies...>>;
 };
 
+// An operator with hidden outputs, and the internal operator that returns them. Its caller has cast the arguments.
+template <FixedString Text, class... Policies>
+  requires(schema::hides_outputs(Text.view()))
+struct Op<Text, Policies...> : Op<schema::declaration_text<Text, false>(), Policies...> {
+  static_assert(schema::hidden_outputs_come_last(Text.view()), "hidden outputs come after the others");
+  using WithHidden = Op<schema::declaration_text<Text, true>(), Policies..., UnderAutocast<CastPolicy::promote>>;
+};
+
+template <class TheOp>
+struct Whole : std::type_identity<TheOp> {};
+template <class TheOp>
+  requires requires { typename TheOp::WithHidden; }
+struct Whole<TheOp> : std::type_identity<typename TheOp::WithHidden> {};
+
+// The operator that returns all outputs: TheOp itself if it hides none.
+template <class TheOp>
+using WithHidden = typename Whole<TheOp>::type;
+
 // An operator by name and C++ type. The code that a declaration would generate is written by hand.
 template <FixedString Name, class R, class... Args>
 struct Op<Name, R(Args...)> : Callable<Op<Name, R(Args...)>, R(Args...)> {

@@ -8,7 +8,10 @@
 // like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
 // torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
 // "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
-// of indices is "Tensor corners[N, 8] int64". "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
+// of indices is "Tensor corners[N, 8] int64", and "Tensor rstd[N] opmath" is an output that has float32 beside 16 bits.
+// "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
+// "hidden Tensor rstd[N]" is an output that only gradients read. The operator does not return it. With it, there is an
+// internal operator, whose name has an underscore before it, Op::WithHidden; hidden outputs come last.
 //
 // Declarations are parsed at compile time. An invalid one does not compile, and the first error of the compiler says
 // what is wrong: "incomplete type 'DeclarationWith<Mistake{"Tensr is an unknown type; ..."}>'". This header includes
@@ -45,6 +48,7 @@ struct Declared {
   size_t like = 0;            // the argument whose dtype this tensor has
   size_t length = 0;          // of a mask
   bool is_index = false;      // a tensor of dtype int32 or int64
+  bool is_opmath = false;     // an output with the dtype in which `like` is computed
   bool is_gradient = false;   // an output that is the gradient of the tensor `name`
   bool may_be_wider = false;  // may be float32 if `like` has 16 bits
 };
@@ -191,8 +195,10 @@ constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
   return Kind::boolean;
 }
 
-// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices`.
-constexpr void parse_name(std::string_view text, std::string_view indices, Declared& result, Mistake& mistake) {
+// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices` and, in
+// an output, " opmath".
+constexpr void parse_name(std::string_view text, std::string_view indices, bool is_output, Declared& result,
+                          Mistake& mistake) {
   if (const auto equals = find(text, "="); equals != text.npos) {
     result.value = trim(text.substr(equals + 1));
     text = text.substr(0, equals);
@@ -214,9 +220,12 @@ constexpr void parse_name(std::string_view text, std::string_view indices, Decla
   } else if (text == indices) {
     mistake.require(is_tensor(result.kind), {whole, " has a dtype; only a tensor has one"});
     result.is_index = true;
+  } else if (is_output && text == " opmath") {
+    result.is_opmath = true;
   } else {
     mistake.require(text.empty(),
-                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME or", indices});
+                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME or", indices,
+                     is_output ? " or opmath" : ""});
   }
 }
 
@@ -228,7 +237,7 @@ constexpr Declared parse_argument(std::string_view text, Mistake& mistake) {
   if (result.kind == Kind::mask) {
     for (const char c : result.type.substr(5, result.type.size() - 6)) result.length = 10 * result.length + (c - '0');
   }
-  parse_name(trim(text.substr(space)), " int32 or int64", result, mistake);
+  parse_name(trim(text.substr(space)), " int32 or int64", /*is_output=*/false, result, mistake);
   mistake.require(is_name(result.name), {"an argument is a type and a name, got ", text});
   return result;
 }
@@ -241,10 +250,11 @@ constexpr Declared parse_output(std::string_view text, Mistake& mistake) {
                        {"an output is a Tensor, got ", text})) {
     return result;
   }
-  parse_name(rest.starts_with(" like ") ? rest : trim(rest), " int64", result, mistake);
+  parse_name(rest.starts_with(" like ") ? rest : trim(rest), " int64", /*is_output=*/true, result, mistake);
   if (result.name.starts_with("grad(") && result.name.ends_with(')')) {
     result.is_gradient = true;
     result.name = result.name.substr(5, result.name.size() - 6);
+    mistake.require(!result.is_opmath, {text, " is a gradient, which has the dtype of its argument"});
   }
   mistake.require(result.name.empty() || is_name(result.name), {"an output is a Tensor and a name, got ", text});
   mistake.require(
@@ -593,6 +603,73 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   }
   return text;
 }
+
+namespace schema {
+
+// "hidden Tensor rstd[N]": an output of the internal operator only.
+constexpr bool is_hidden(std::string_view output) { return output.starts_with("hidden "); }
+
+// Calls f for each output in "f(...) -> (Tensor a, hidden Tensor b)". The parser finds what is wrong with them.
+constexpr void for_each_output(std::string_view text, auto f) {
+  const auto arrow = find(text, "->");
+  if (arrow == text.npos) return;
+  const std::string_view outputs = trim(text.substr(arrow + 2));
+  if (!outputs.starts_with('(') || !outputs.ends_with(')')) return f(outputs);
+  Mistake ignored;
+  split(outputs.substr(1, outputs.size() - 2), ignored, f);
+}
+
+constexpr bool hides_outputs(std::string_view text) {
+  bool result = false;
+  for_each_output(text, [&](std::string_view output) { result = result || is_hidden(output); });
+  return result;
+}
+
+constexpr bool hidden_outputs_come_last(std::string_view text) {
+  bool result = true, after_hidden = false;
+  for_each_output(text, [&](std::string_view output) {
+    result = result && (is_hidden(output) || !after_hidden);
+    after_hidden = after_hidden || is_hidden(output);
+  });
+  return result;
+}
+
+// Appends the declaration of the operator with all outputs, whose name begins with an underscore, or of the one without
+// the hidden ones.
+constexpr void append_declaration(std::string_view text, bool with_hidden, auto append) {
+  const auto arrow = find(text, "->"), colons = std::min(find(text, "::") + 2, arrow);
+  append(text.substr(0, colons));
+  append(with_hidden ? "_" : "");
+  append(text.substr(colons, arrow - colons));
+  append("-> (");
+  std::string_view comma = "";
+  for_each_output(text, [&](std::string_view output) {
+    if (is_hidden(output)) {
+      if (!with_hidden) return;
+      output.remove_prefix(7);
+    }
+    append(comma);
+    append(output);
+    comma = ", ";
+  });
+  append(")");
+}
+
+template <FixedString Text, bool WithHidden>
+consteval auto declaration_text() {
+  constexpr size_t size = [] {
+    size_t result = 0;
+    append_declaration(Text.view(), WithHidden, [&](std::string_view part) { result += part.size(); });
+    return result;
+  }();
+  char text[size + 1] = {};
+  char* end = text;
+  append_declaration(Text.view(), WithHidden,
+                     [&](std::string_view part) { end = std::copy(part.begin(), part.end(), end); });
+  return FixedString<size + 1>(text);
+}
+
+}  // namespace schema
 
 // Not defined for a mistake, so that the compiler prints it.
 template <Mistake>

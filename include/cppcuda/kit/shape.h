@@ -48,19 +48,19 @@ Checker checked(const Args<TheOp>& args) {
   return check_arguments(TheOp::base_name(), TheOp::declaration, addresses_of(args).data());
 }
 
-// Allocates the outputs, and calls Function with the call's Args and those outputs that output_mask requests; the
-// others are undefined there.
+// Allocates the outputs, and calls Function with the call's Args and the outputs. Those that output_mask excludes or
+// that the operator hides are undefined there.
 template <class TheOp, auto Function, auto Shape, class Type = typename TheOp::Type>
 struct AllocatingKernel;
 
 template <class TheOp, auto Function, auto Shape, class R, class... As>
 struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
   static R run(As... all) {
-    const Args<TheOp> args(all...);
-    const auto shape = Shape(args);
-    Outputs<TheOp> outputs;
+    constexpr size_t count = tensor_count<R>;
+    const auto shape = Shape(Args<TheOp>(all...));
+    Outputs<WithHidden<TheOp>> outputs;
     const auto allocate_where = [&](bool requested) {
-      for (size_t o = 0; o < outputs.size(); ++o) {
+      for (size_t o = 0; o < count; ++o) {
         if (is_requested(o, all...) != requested) continue;
         if constexpr (std::is_same_v<R, Tensor>) {
           outputs[o] = allocate(shape);
@@ -70,14 +70,20 @@ struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
       }
     };
     allocate_where(true);
-    Function(args, outputs);
+    Function(Args<WithHidden<TheOp>>(all...), outputs);
     if constexpr ((is_output_mask<std::remove_cvref_t<As>> || ...)) allocate_where(false);
-    return from_array<R>(std::move(outputs));
+    if constexpr (std::is_same_v<WithHidden<TheOp>, TheOp>) {
+      return from_array<R>(std::move(outputs));
+    } else {
+      std::array<Tensor, count> visible;
+      std::move(outputs.begin(), outputs.begin() + count, visible.begin());
+      return from_array<R>(std::move(visible));
+    }
   }
 };
 
-// Registers void Function(const Args<TheOp>&, const Outputs<TheOp>&) in m.impl(TheOp::name, kit::kernel<...>()). Shape
-// is that of kit::define.
+// void Function(const Args<TheOp>&, const Outputs<TheOp>&), of WithHidden if the operator hides outputs, for
+// m.impl(TheOp::name, kit::kernel<...>()). Shape is that of kit::define.
 template <class TheOp, auto Function, auto Shape = outputs_of<TheOp>>
 constexpr auto kernel() {
   return TORCH_FN((AllocatingKernel<TheOp, Function, Shape>::run));

@@ -83,7 +83,7 @@ class Declared:
 
 
 _ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+))?( int32 or int64)?")
-_OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+))?( int64)?")
+_OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+))?( int64| opmath)?")
 
 
 def _split(text: str) -> Iterator[str]:
@@ -103,8 +103,9 @@ def _argument(text: str) -> Declared:
 def _output(text: str) -> Declared:
     found = _OUTPUT.fullmatch(text)
     assert found, text
-    gradient, name, pattern, like, index = found.groups("")
-    return Declared("Tensor", name, Pattern.parse(pattern) if pattern else None, like, bool(index), bool(gradient))
+    gradient, name, pattern, like, dtype = found.groups("")
+    sizes = Pattern.parse(pattern) if pattern else None
+    return Declared("Tensor", name, sizes, like, dtype == " int64", bool(gradient))
 
 
 def shape_of(argument: Any) -> tuple[int, ...]:

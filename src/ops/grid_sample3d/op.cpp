@@ -15,9 +15,7 @@
 namespace cppcuda {
 
 Tensor grid_sample3d(const Tensor& input, const Tensor& points, std::string_view padding_mode, bool align_corners) {
-  kit::check_defined("grid_sample3d", "input", input);
-  kit::check_defined("grid_sample3d", "points", points);
-  return ops::grid_sample3d::Forward::call(input, points, padding_mode, align_corners);
+  return kit::call<ops::grid_sample3d::Forward>(input, points, padding_mode, align_corners);
 }
 
 namespace ops::grid_sample3d {

@@ -14,9 +14,7 @@
 namespace cppcuda {
 
 Tensor hash_grid(const Tensor& params, const Tensor& points, const HashGridConfig& config) {
-  kit::check_defined("hash_grid", "params", params);
-  kit::check_defined("hash_grid", "points", points);
-  return ops::hash_grid::Forward::call(params, points, config);
+  return kit::call<ops::hash_grid::Forward>(params, points, config);
 }
 
 int64_t hash_grid_parameters(int64_t n_input_dims, const HashGridConfig& config) {

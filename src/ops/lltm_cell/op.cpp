@@ -24,22 +24,12 @@ namespace cppcuda {
 
 std::tuple<Tensor, Tensor> lltm_cell(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& hx,
                                      const Tensor& cx) {
-  kit::check_defined("lltm_cell", "input", input);
-  kit::check_defined("lltm_cell", "weight", weight);
-  kit::check_defined("lltm_cell", "bias", bias);
-  kit::check_defined("lltm_cell", "hx", hx);
-  kit::check_defined("lltm_cell", "cx", cx);
-  return ops::lltm_cell::Forward::call(input, weight, bias, hx, cx);
+  return kit::call<ops::lltm_cell::Forward>(input, weight, bias, hx, cx);
 }
 
 std::tuple<Tensor, Tensor, Tensor> lltm(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& h0,
                                         const Tensor& c0) {
-  kit::check_defined("lltm", "input", input);
-  kit::check_defined("lltm", "weight", weight);
-  kit::check_defined("lltm", "bias", bias);
-  kit::check_defined("lltm", "h0", h0);
-  kit::check_defined("lltm", "c0", c0);
-  return ops::lltm_cell::Sequence::call(input, weight, bias, h0, c0);
+  return kit::call<ops::lltm_cell::Sequence>(input, weight, bias, h0, c0);
 }
 
 namespace ops::lltm_cell {
@@ -81,8 +71,9 @@ Tensor gates_of(const Tensor& states) {
   return kit::allocate({sizes, states.options()});
 }
 
-template <class TheOp>
-void run_forward(const kit::Args<TheOp>& args, const Tensor& hy, const Tensor& cy, const Tensor& gates) {
+void forward(const kit::Args<Cell>& args, const kit::Outputs<Cell>& out) {
+  const Tensor &hy = out["hy"], &cy = out["cy"];
+  const Tensor gates = out["gates"].defined() ? out["gates"] : gates_of(hy);
   if (gates.numel() == 0) return;
   const Tensor &input = args["input"], &weight = args["weight"], &bias = args["bias"], &hx = args["hx"],
                &cx = args["cx"];
@@ -115,14 +106,6 @@ void run_forward(const kit::Args<TheOp>& args, const Tensor& hy, const Tensor& c
                                               .size = cx.size(-1)});
   };
   kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
-}
-
-void cell(const kit::Args<Cell>& args, const kit::Outputs<Cell>& out) {
-  run_forward(args, out["hy"], out["cy"], out["gates"]);
-}
-
-void forward(const kit::Args<Forward>& args, const kit::Outputs<Forward>& out) {
-  run_forward(args, out["hy"], out["cy"], gates_of(out["hy"]));
 }
 
 // total_grad_gates [G?, B, 3S] and grad_cx, where they are defined: from grad_hy and grad_cy, of which one is, and
@@ -293,31 +276,22 @@ void run_group(SequenceTensors s) {
   s.cn.copy_(steps == 0 ? s.c0 : s.cells[steps - 1]);
 }
 
-template <class TheOp>
-void run_sequence(const kit::Args<TheOp>& args, const kit::Outputs<TheOp>& out, const Tensor& cells,
-                  const Tensor& gates) {
+void sequence(const kit::Args<Steps>& args, const kit::Outputs<Steps>& out) {
+  const Tensor &output = out["output"], &c0 = args["c0"];
+  const bool is_whole = out["cells"].defined();
+  const Tensor cells = is_whole ? out["cells"] : kit::allocate({c10::SymDimVector(output.sym_sizes()), c0.options()});
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   for_each_group({.input = args["input"],
                   .weight = args["weight"],
                   .bias = args["bias"],
                   .h0 = args["h0"],
-                  .c0 = args["c0"],
-                  .output = out["output"],
+                  .c0 = c0,
+                  .output = output,
                   .hn = out["hn"],
                   .cn = out["cn"],
                   .cells = cells,
-                  .gates = gates},
+                  .gates = is_whole ? out["gates"] : gates_of(output)},
                  run_group);
-}
-
-void steps(const kit::Args<Steps>& args, const kit::Outputs<Steps>& out) {
-  run_sequence(args, out, out["cells"], out["gates"]);
-}
-
-void sequence(const kit::Args<Sequence>& args, const kit::Outputs<Sequence>& out) {
-  const Tensor& output = out["output"];
-  run_sequence(args, out, kit::allocate({c10::SymDimVector(output.sym_sizes()), args["c0"].options()}),
-               gates_of(output));
 }
 
 // Sets total_grad_gates [T, B, 3S], and the gradients of the first state where they are requested.
@@ -435,12 +409,9 @@ void steps_backward(const kit::Args<StepsBackward>& args, const kit::Outputs<Ste
 }
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {
-  // A gradient needs the gates, which only _lltm_cell and _lltm return.
-  kit::define<Forward>(m).implement<forward>().differentiate_through<Cell>();
-  kit::define<Cell>(m).implement<cell>().differentiate<CellFormula>();
+  kit::define<Forward>(m).implement<forward>().differentiate<CellFormula>();
   kit::define<Backward>(m).implement<backward>().differentiate<CellBackwardFormula>();
-  kit::define<Sequence>(m).implement<sequence>().differentiate_through<Steps>();
-  kit::define<Steps>(m).implement<steps>().differentiate<StepsFormula>();
+  kit::define<Sequence>(m).implement<sequence>().differentiate<StepsFormula>();
   kit::define<StepsBackward>(m).implement<steps_backward>().differentiate<StepsBackwardFormula>();
 }
 

@@ -10,15 +10,12 @@ using UnderAutocast = kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>;
 
 using Forward = kit::Op<
     "cppcuda::lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
-    "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> (Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx)",
+    "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> "
+    "(Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx, hidden Tensor gates[G?, B, 3S])",
     kit::MayBeWider<"cx">, kit::Independent<"B">, UnderAutocast>;
 
 // Also returns the pre-activations of the gates, which backward reads.
-using Cell = kit::Op<
-    "cppcuda::_lltm_cell(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
-    "Tensor hx[G?, B, S], Tensor cx[G?, B, S]) -> "
-    "(Tensor hy[G?, B, S], Tensor cy[G?, B, S] like cx, Tensor gates[G?, B, 3S])",
-    kit::MayBeWider<"cx">, kit::Independent<"B">>;
+using Cell = Forward::WithHidden;
 
 // Missing gradients are zeros. input and hx may be missing unless the gradient of weight is requested, and weight
 // unless a gradient of input or hx is.
@@ -35,16 +32,12 @@ using Backward = kit::Op<
 using Sequence = kit::Op<
     "cppcuda::lltm(Tensor input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
     "Tensor h0[G?, B, S], Tensor c0[G?, B, S]) -> "
-    "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0)",
+    "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0, "
+    "hidden Tensor cells[G?, T, B, S] like c0, hidden Tensor gates[G?, T, B, 3S])",
     kit::MayBeWider<"c0">, kit::Independent<"B">, UnderAutocast>;
 
 // Also returns the states of all cells, and the gates, which backward reads.
-using Steps = kit::Op<
-    "cppcuda::_lltm(Tensor input[G?, T, B, I], Tensor weight[G?, 3S, S + I], Tensor bias[G?, 3S], "
-    "Tensor h0[G?, B, S], Tensor c0[G?, B, S]) -> "
-    "(Tensor output[G?, T, B, S], Tensor hn[G?, B, S], Tensor cn[G?, B, S] like c0, "
-    "Tensor cells[G?, T, B, S] like c0, Tensor gates[G?, T, B, 3S])",
-    kit::MayBeWider<"c0">, kit::Independent<"B">>;
+using Steps = Sequence::WithHidden;
 
 // Missing gradients are zeros. input, output and h0 may be missing unless the gradient of weight is requested.
 using StepsBackward = kit::Op<

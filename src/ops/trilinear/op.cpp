@@ -14,9 +14,7 @@
 namespace cppcuda {
 
 Tensor trilinear(const Tensor& feats, const Tensor& points) {
-  kit::check_defined("trilinear", "feats", feats);
-  kit::check_defined("trilinear", "points", points);
-  return ops::trilinear::Forward::call(feats, points);
+  return kit::call<ops::trilinear::Forward>(feats, points);
 }
 
 namespace ops::trilinear {

@@ -16,9 +16,8 @@ namespace cppcuda {
 Tensor upsample_bilinear2d(const Tensor& input, at::IntArrayRef output_size,
                            std::string_view coordinate_transformation_mode, std::optional<double> scale_h,
                            std::optional<double> scale_w) {
-  kit::check_defined("upsample_bilinear2d", "input", input);
-  return ops::upsample_bilinear2d::Forward::call(input, c10::fromIntArrayRefSlow(output_size),
-                                                 coordinate_transformation_mode, scale_h, scale_w);
+  return kit::call<ops::upsample_bilinear2d::Forward>(input, c10::fromIntArrayRefSlow(output_size),
+                                                      coordinate_transformation_mode, scale_h, scale_w);
 }
 
 namespace ops::upsample_bilinear2d {

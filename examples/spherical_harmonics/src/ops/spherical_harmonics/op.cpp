@@ -15,8 +15,7 @@
 namespace sph {
 
 at::Tensor spherical_harmonics(const at::Tensor& xyz, int64_t degree, bool normalize) {
-  cppcuda::kit::check_defined("spherical_harmonics", "xyz", xyz);
-  return ops::spherical_harmonics::Forward::call(xyz, degree, normalize);
+  return cppcuda::kit::call<ops::spherical_harmonics::Forward>(xyz, degree, normalize);
 }
 
 namespace ops::spherical_harmonics {

@@ -6,8 +6,6 @@
 #include <my_ops/row_norm.h>
 #include <torch/library.h>
 
-#include <array>
-
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
@@ -18,44 +16,29 @@
 namespace my_ops {
 
 at::Tensor row_norm(const at::Tensor& input, double eps) {
-  cppcuda::kit::check_defined("row_norm", "input", input);
-  return ops::row_norm::Forward::call(input, eps);
+  return cppcuda::kit::call<ops::row_norm::Forward>(input, eps);
 }
 
 namespace ops::row_norm {
 namespace {
-
-// A declaration cannot say that rstd is float32 if input has 16 bits.
-std::array<kit::Output, 2> shape(const kit::Args<ForwardWithRstd>& args) {
-  auto outputs = kit::outputs_of(args);
-  outputs[1].options = outputs[1].options.dtype(at::toOpMathType(args["input"].scalar_type()));
-  return outputs;
-}
 
 template <class T>
 Operand<T> operand(const Tensor& t) {
   return {t.const_data_ptr<T>(), kit::row_stride(t, /*own=*/1), t.stride(-1)};
 }
 
-// rstd may be undefined.
-void run_forward(const Tensor& input, double eps, const Tensor& output, const Tensor& rstd) {
+// rstd is undefined if no gradient is needed.
+void forward(const kit::Args<ForwardWithRstd>& args, const kit::Outputs<ForwardWithRstd>& out) {
+  const Tensor& input = args["input"];
   kit::visit_dtype(input.scalar_type(), [&]<class T>(std::type_identity<T>) {
     const auto from = operand<T>(input);
     kit::run(input.device(), ForwardParams<T>{.input = from,
-                                              .output = output.mutable_data_ptr<T>(),
-                                              .rstd = kit::mutable_data_of<kit::opmath<T>>(rstd),
+                                              .output = out["output"].mutable_data_ptr<T>(),
+                                              .rstd = kit::mutable_data_of<kit::opmath<T>>(out["rstd"]),
                                               .rows = kit::make_rows(input, /*own=*/1, from.strides),
                                               .features = input.size(-1),
-                                              .eps = eps});
+                                              .eps = args.get<"eps">()});
   });
-}
-
-void forward(const kit::Args<Forward>& args, const kit::Outputs<Forward>& out) {
-  run_forward(args["input"], args.get<"eps">(), out["output"], {});
-}
-
-void forward_with_rstd(const kit::Args<ForwardWithRstd>& args, const kit::Outputs<ForwardWithRstd>& out) {
-  run_forward(args["input"], args.get<"eps">(), out["output"], out["rstd"]);
 }
 
 void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out) {
@@ -76,9 +59,7 @@ void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out
 }
 
 TORCH_LIBRARY_FRAGMENT(my_ops, m) {
-  // If there is a gradient, row_norm calls _row_norm, which returns what the gradient reads.
-  kit::define<Forward>(m).implement<forward>().differentiate_through<ForwardWithRstd>();
-  kit::define<ForwardWithRstd, shape>(m).implement<forward_with_rstd>().differentiate<ForwardFormula>();
+  kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
   kit::define<Backward>(m).implement<backward>().differentiate<BackwardFormula>();
 }
 

@@ -10,13 +10,13 @@ namespace my_ops::ops::row_norm {
 namespace kit = cppcuda::kit;
 using at::Tensor;
 
-using Forward =
-    kit::Op<"my_ops::row_norm(Tensor input[B?, N, F], float eps) -> Tensor[B?, N, F]", kit::Independent<"N">>;
-
-// Also returns the statistic that backward reads: rstd = 1 / sqrt(mean(input^2) + eps).
-using ForwardWithRstd =
-    kit::Op<"my_ops::_row_norm(Tensor input[B?, N, F], float eps) -> (Tensor output[B?, N, F], Tensor rstd[B?, N])",
-            kit::Independent<"N">>;
+// rstd = 1 / sqrt(mean(input^2) + eps) is the statistic that backward reads, in float32 if input has 16 bits. The
+// operator does not return it; the internal operator _row_norm, Forward::WithHidden, does.
+using Forward = kit::Op<
+    "my_ops::row_norm(Tensor input[B?, N, F], float eps) -> "
+    "(Tensor output[B?, N, F], hidden Tensor rstd[B?, N] opmath)",
+    kit::Independent<"N">>;
+using ForwardWithRstd = Forward::WithHidden;
 
 // rstd is an argument like any other, with a gradient. It may be float32 while the others have 16 bits.
 using Backward = kit::Op<
