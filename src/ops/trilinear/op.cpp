@@ -27,7 +27,7 @@ using kit::make_rows;
 using kit::mutable_data_of;
 using kit::row_stride;
 
-// Of features [B?, N, 8, F] that may be missing: then any evenly spaced strides serve.
+// The strides of features [B?, N, 8, F]. If these are missing, the kernel reads none, and any even strides will do.
 RowStride corner_rows(const Tensor& t, const Tensor& points) {
   return t.defined() ? row_stride(t, 2) : RowStride{points.size(-2), 1};
 }
