@@ -71,6 +71,11 @@ def _targets() -> Iterator[Target]:
     indexed: dict[str, Any] = {"op": "trilinear_indexed", "mode": "both", "regime": "reused"}
     for peer, bound in (("eager", 3.5), ("torch.compile", 1)):
         yield target("trilinear_indexed, both ways", peer, bound, **indexed)
+    few = tuple(f"65536x{f} of 46^3" for f in (1, 2))
+    yield target("trilinear_indexed, one and two features", "torch.compile", 1.3, **indexed, size=few)
+    for mode in ("forward", "backward"):
+        where = {"op": "trilinear", "mode": mode, "size": "65536x1"}
+        yield target(f"trilinear {mode}, one feature", "torch.compile", 1.3, **where)
 
     grid: dict[str, Any] = {"op": "grid_sample3d", "regime": "reused"}
     for peer in ("F.grid_sample", "channels_last_3d"):

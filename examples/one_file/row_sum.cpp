@@ -8,13 +8,13 @@
 
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/fill.h"
 #include "cppcuda/kit/math/opmath.h"
-#include "cppcuda/kit/row_strides.h"
 
 namespace one_file {
 namespace {
 
-using cppcuda::Tensor;
+using at::Tensor;
 namespace kit = cppcuda::kit;
 
 using RowSum = kit::Op<"one_file::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, N]", kit::Independent<"N">>;
@@ -23,16 +23,15 @@ using RowSum = kit::Op<"one_file::row_sum(Tensor input[B?, N, F]) -> Tensor[B?, 
 void row_sum_cpu(const kit::Args<RowSum>& args, const kit::Outputs<RowSum>& out) {
   const Tensor& input = args["input"];
   // Supports any strides: a contiguous copy would cost as much as the sum, and vmap passes operands with stride 0.
-  const kit::RowStride strides = kit::row_stride(input, /*own=*/1);
-  const kit::Rows rows = kit::make_rows(input, /*own=*/1, strides);
-  const int64_t features = input.size(-1), step = input.stride(-1);
+  const kit::Rows rows = kit::make_rows(args);
+  const int64_t features = input.size(-1);
   kit::visit_dtype(input.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    const T* from = input.const_data_ptr<T>();
+    const kit::RowsOf<T> from = kit::rows_of<T>(input, /*own=*/1);
     T* to = out["output"].mutable_data_ptr<T>();
     for (int64_t row = 0; row < rows.count; ++row) {
-      const T* values = from + strides.offset(rows, row);
+      const T* values = from.at(rows, row);
       kit::opmath<T> sum = 0;
-      for (int64_t f = 0; f < features; ++f) sum += values[f * step];
+      for (int64_t f = 0; f < features; ++f) sum += values[f * from.inner];
       to[row] = static_cast<T>(sum);
     }
   });
@@ -40,7 +39,7 @@ void row_sum_cpu(const kit::Args<RowSum>& args, const kit::Outputs<RowSum>& out)
 
 struct ForwardFormula {
   using Op = RowSum;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
 
   // The number of features, which the gradient's shape does not give.
   static constexpr auto attribute_names = kit::names("features");

@@ -5,6 +5,7 @@
 #include <cppcuda/ops/quick_gelu.h>
 
 #include "cppcuda/kit/elementwise/family.h"
+#include "types.h"
 
 namespace cppcuda {
 

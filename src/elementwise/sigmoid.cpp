@@ -5,6 +5,7 @@
 #include <cppcuda/ops/sigmoid.h>
 
 #include "cppcuda/kit/elementwise/family.h"
+#include "types.h"
 
 namespace cppcuda {
 

@@ -11,19 +11,12 @@
 #include <type_traits>
 
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/fill.h"
 #include "cppcuda/kit/kernels.h"
-#include "cppcuda/kit/op.h"
 #include "interpolation/params.h"
+#include "types.h"
 
 namespace cppcuda::interpolation {
-
-// A tensor [rows, columns] or [B, rows, columns]; may be undefined.
-template <class T>
-Strided<T> strided(const Tensor& t) {
-  if (!t.defined()) return {};
-  if (t.numel() == 0) return {t.const_data_ptr<T>(), 0, 0, 1};  // null has no rows
-  return {t.const_data_ptr<T>(), t.dim() == 3 ? t.stride(0) : 0, t.stride(-2), t.stride(-1)};
-}
 
 // A tensor into which a kernel sums in the accumulation type, rounded to the dtype of `to` when it is done.
 class Sums {
@@ -73,10 +66,10 @@ void set_common(Params& params, const Lookup& lookup, const Arguments& a) {
   params.batches = batches(a.points);
   params.points = a.points.size(-2);
   params.features = a.table.size(-1);
-  params.point = strided<P>(a.points);
-  params.direction = strided<P>(a.directions);
+  params.point = kit::rows_of<P>(a.points, 1);
+  params.direction = kit::rows_of<P>(a.directions, 1);
   params.order = a.order;
-  params.grad = strided<T>(a.grad);
+  params.grad = kit::rows_of<T>(a.grad, 1);
 }
 
 template <class Lookup>
@@ -85,10 +78,10 @@ void gather(const Lookup& lookup, const Arguments& a) {
   const auto call = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
     GatherParams<T, P, Lookup> params;
     set_common<T, P>(params, lookup, a);
-    params.table = strided<T>(a.table);
-    params.second = strided<T>(a.second);
-    params.out = a.out.defined() ? a.out.mutable_data_ptr<T>() : nullptr;
-    params.out_slopes = a.out_slopes.defined() ? a.out_slopes.mutable_data_ptr<T>() : nullptr;
+    params.table = kit::rows_of<T>(a.table, 1);
+    params.second = kit::rows_of<T>(a.second, 1);
+    params.out = kit::mutable_data_of<T>(a.out);
+    params.out_slopes = kit::mutable_data_of<T>(a.out_slopes);
     params.grad_points = grad_points.data<kit::opmath<T>>();
     kit::run(a.points.device(), params);
   };
@@ -166,16 +159,18 @@ void run_forward(const Lookup& lookup, const Tensor& table, const Tensor& points
   if (out.numel() != 0) gather(lookup, {.points = points, .table = table, .out = out});
 }
 
+// For sums without terms.
+inline void clear(std::initializer_list<Tensor> sums) {
+  for (const Tensor& t : sums) {
+    if (t.defined()) t.zero_();
+  }
+}
+
 // The outputs are undefined if they are not requested, and table unless grad_points is.
 template <class Lookup>
 void run_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table, const Tensor& points,
                   const Tensor& grad_table, const Tensor& grad_points) {
-  if (grad.numel() == 0) {
-    for (const Tensor& t : {grad_table, grad_points}) {
-      if (t.defined()) t.zero_();  // an empty sum
-    }
-    return;
-  }
+  if (grad.numel() == 0) return clear({grad_table, grad_points});
   if (grad_points.defined())
     gather(lookup, {.points = points, .table = table, .grad = grad, .grad_points = grad_points});
   if (grad_table.defined()) scatter(lookup, {.points = points, .table = grad_table, .grad = grad});
@@ -186,12 +181,7 @@ template <class Lookup>
 void run_double_backward(const Lookup& lookup, const Tensor& grad, const Tensor& table, const Tensor& points,
                          const Tensor& grad_grad_table, const Tensor& directions, Order order, const Tensor& grad_grad,
                          const Tensor& grad_table, const Tensor& grad_points) {
-  if (grad.numel() == 0) {
-    for (const Tensor& t : {grad_table, grad_points}) {
-      if (t.defined()) t.zero_();  // an empty sum
-    }
-    return;
-  }
+  if (grad.numel() == 0) return clear({grad_table, grad_points});
   if (grad_grad.defined() || grad_points.defined()) {
     gather(lookup, {.points = points,
                     .directions = directions,

@@ -12,24 +12,12 @@
 //
 // Operators compute the first and second derivatives in one pass each. Those of the second ones call DoubleBackward
 // with weights that are differentiated by a coordinate, its attribute `order`, so there are kernels for all orders. An
-// operator's formulas are templates over a struct in its op.cpp:
+// operator's formulas are templates over a struct in its op.cpp, its family:
 //
-//   struct Table {
+//   struct Volume {
 //     using Forward = ..., Backward = ..., DoubleBackward = ...;
 //     // The features in the declarations, their gradient, and the gradient of that.
-//     static constexpr const char *features = "table", *grad_features = "grad(table)", *second = "grad_grad_table";
-//     struct Attributes {};  // attributes of Forward's formula (kit/formula.h)
-//
-//     // The arguments besides features and points. They are those of any of the operators.
-//     template <class Saved> explicit Table(const Saved& saved);
-//
-//     // Calls of the operators.
-//     Tensor forward(features, points) const;
-//     std::tuple<Tensor, Tensor> backward(grad, features or none, points, output_mask) const;
-//     std::tuple<Tensor, Tensor, Tensor> double_backward(grad, features or none, points, grad_grad_features or none,
-//                                                        grad_grad_points, output_mask, order) const;
-//
-//     c10::SymInt columns() const;  // only if these are not those of the features: the columns of the output
+//     static constexpr const char *features = "input", *grad_features = "grad(input)", *second = "grad_grad_input";
 //   };
 
 #include <ATen/ops/ones_like.h>
@@ -43,6 +31,8 @@
 #include <vector>
 
 #include "cppcuda/kit/autograd.h"
+#include "cppcuda/kit/call.h"
+#include "types.h"
 
 namespace cppcuda::interpolation {
 
@@ -76,89 +66,102 @@ inline Tensor scaled(const Tensor& grad, const Tensor& direction, int64_t d) {
   return (kit::in_opmath(grad) * kit::in_opmath(direction.select(-1, d)).unsqueeze(-1)).to(grad.scalar_type());
 }
 
-// DoubleBackward takes grad also where it does not read it. There it need not be given here.
-template <class Table>
-kit::Outputs<typename Table::DoubleBackward> call_double_backward(
-    const Table& table, const Tensor& grad, const Tensor& x, const Tensor& points, const Tensor& grad_grad_x,
-    const Tensor& grad_grad_points, const std::array<bool, 3>& need, const Orders& order = {}) {
-  Tensor g = grad;
-  if (!g.defined()) {
+// Calls of a family's operators. Arguments besides features, points and their gradients are those of the call that a
+// formula differentiates.
+template <class Family>
+class Operators {
+ public:
+  using Forward = typename Family::Forward;
+  using Backward = typename Family::Backward;
+  using DoubleBackward = typename Family::DoubleBackward;
+
+  template <class Formula>
+  explicit Operators(const kit::Saved<Formula>& saved) : all_(saved) {}
+
+  Tensor forward(const Tensor& x, const Tensor& points) const {
+    kit::Call<Forward> call(all_);
+    call.tensors[Family::features] = x;
+    call.tensors["points"] = points;
+    return call.run()["output"];
+  }
+
+  kit::Outputs<Backward> backward(const Tensor& grad, const Tensor& x, const Tensor& points, bool of_features,
+                                  bool of_points) const {
+    kit::Call<Backward> call(all_);
+    call.tensors["grad"] = grad;
+    call.tensors[Family::features] = x;
+    call.tensors["points"] = points;
+    call.template attribute<"output_mask">() = {of_features, of_points};
+    return call.run();
+  }
+
+  // The operator takes grad also where it does not read it. There it need not be given here.
+  kit::Outputs<DoubleBackward> double_backward(const Tensor& grad, const Tensor& x, const Tensor& points,
+                                               const Tensor& grad_grad_x, const Tensor& grad_grad_points,
+                                               const std::array<bool, 3>& need, const Orders& order = {}) const {
+    kit::Call<DoubleBackward> call(all_);
+    call.tensors["grad"] = grad.defined() ? grad : zero_grad(x, points);
+    call.tensors[Family::features] = x;
+    call.tensors["points"] = points;
+    call.tensors[Family::second] = grad_grad_x;
+    call.tensors["grad_grad_points"] = grad_grad_points;
+    call.template attribute<"output_mask">() = {need[0], need[1], need[2]};
+    if constexpr (requires { Family::double_backward_of_order(call, order); }) {
+      return is_given(order) ? Family::double_backward_of_order(call, order) : call.run();
+    } else {
+      call.template attribute<"order">() = order;
+      return call.run();
+    }
+  }
+
+ private:
+  // Its features are contiguous, so that the kernel takes the loop that it takes with a grad that it reads.
+  Tensor zero_grad(const Tensor& x, const Tensor& points) const {
     c10::SymDimVector sizes(points.sym_sizes());
-    if constexpr (requires { table.columns(); }) {
-      sizes.back() = table.columns();
+    if constexpr (requires { Family::columns(all_); }) {
+      sizes.back() = Family::columns(all_);
     } else {
       sizes.back() = x.sym_size(-1);
     }
-    // Contiguous features, so that the kernel takes the loop that it takes with a grad that it reads.
-    g = at::zeros_symint({sizes.back()}, x.options()).expand_symint(sizes);
+    return at::zeros_symint({sizes.back()}, x.options()).expand_symint(sizes);
   }
-  return kit::to_array(table.double_backward(g, kit::to_optional(x), points, kit::to_optional(grad_grad_x),
-                                             grad_grad_points, kit::to_list(need), order));
-}
 
-// Every gradient reads the indices.
-template <class Op>
-consteval auto reads(std::initializer_list<kit::GradientOf<Op>> gradients) {
-  auto result = kit::reads<Op>(gradients);
-  const auto& arguments = Op::declaration.arguments;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!arguments[i].is_index) continue;
-    for (auto& gradient : result) gradient.inputs |= 1U << Op::declaration.tensor_index(i);
-  }
-  return result;
-}
+  kit::Call<DoubleBackward> all_;
+};
 
-template <class Table>
-struct ForwardFormula : Table::Attributes {
-  using Op = typename Table::Forward;
-  static constexpr auto reads = interpolation::reads<Op>({
-      {Table::features, {"points"}},
-      {"points", {Table::features, "points"}},
-  });
-
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
-                             const kit::Need<Op>& need) {
-    const bool of_features = need[Table::features], of_points = need["points"];
-    const OptionalTensor x = of_points ? OptionalTensor(saved[Table::features]) : std::nullopt;
-    kit::Inputs<Op> result;
-    std::tie(result[Table::features], result["points"]) =
-        Table(saved).backward(grads["output"], x, saved["points"], c10::List<bool>({of_features, of_points}));
-    return result;
-  }
+template <class Family>
+struct ForwardFormula : kit::GradientsBy<typename Family::Forward, typename Family::Backward> {
+  using Op = typename Family::Forward;
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
-    const Table table(saved);
-    const Tensor &x = saved[Table::features], &p = saved["points"];
-    const Tensor &tx = tangents[Table::features], &tp = tangents["points"];
+    const Operators<Family> table(saved);
+    const Tensor &x = saved[Family::features], &p = saved["points"];
+    const Tensor &tx = tangents[Family::features], &tp = tangents["points"];
     Tensor out;
     if (tx.defined()) kit::accumulate(out, table.forward(tx, p));
     if (tp.defined()) {
-      kit::accumulate(out, call_double_backward(table, {}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
+      kit::accumulate(out, table.double_backward({}, x, p, {}, tp, {true, false, false})["grad(grad)"]);
     }
     return out;
   }
 };
 
-template <class Table>
+template <class Family>
 struct BackwardFormula {
-  using Op = typename Table::Backward;
-  static constexpr auto reads = interpolation::reads<Op>({
-      {"grad", {Table::features, "points"}},
-      {Table::features, {"grad", "points"}},
-      {"points", {"grad", Table::features, "points"}},
-  });
+  using Op = typename Family::Backward;
+  static constexpr auto reads = kit::reads_of<Op, typename Family::DoubleBackward>();
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<BackwardFormula>& saved,
                              const kit::Need<Op>& need) {
-    const Table table(saved);
-    const Tensor &g = saved["grad"], &x = saved[Table::features], &p = saved["points"];
-    const Tensor &grad_of_dx = grads[Table::grad_features], &grad_of_dp = grads["grad(points)"];
+    const Operators<Family> table(saved);
+    const Tensor &g = saved["grad"], &x = saved[Family::features], &p = saved["points"];
+    const Tensor &grad_of_dx = grads[Family::grad_features], &grad_of_dp = grads["grad(points)"];
     kit::Inputs<Op> result;
     if (grad_of_dp.defined()) {
-      const auto all = call_double_backward(table, g, x, p, grad_of_dx, grad_of_dp,
-                                            {need["grad"], need[Table::features], need["points"]});
+      const auto all = table.double_backward(g, x, p, grad_of_dx, grad_of_dp,
+                                             {need["grad"], need[Family::features], need["points"]});
       result["grad"] = all["grad(grad)"];
-      result[Table::features] = all[Table::grad_features];
+      result[Family::features] = all[Family::grad_features];
       result["points"] = all["grad(points)"];
       return result;
     }
@@ -169,48 +172,48 @@ struct BackwardFormula {
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<BackwardFormula>& saved) {
-    const Table table(saved);
-    const Tensor &g = saved["grad"], &x = saved[Table::features], &p = saved["points"];
-    const Tensor &tg = tangents["grad"], &tx = tangents[Table::features], &tp = tangents["points"];
-    const bool of_features = saved.is_requested(Table::grad_features), of_points = saved.is_requested("grad(points)");
+    const Operators<Family> table(saved);
+    const Tensor &g = saved["grad"], &x = saved[Family::features], &p = saved["points"];
+    const Tensor &tg = tangents["grad"], &tx = tangents[Family::features], &tp = tangents["points"];
+    const bool of_features = saved.is_requested(Family::grad_features), of_points = saved.is_requested("grad(points)");
     kit::Outputs<Op> result;
-    Tensor &dx = result[Table::grad_features], &dp = result["grad(points)"];
+    Tensor &dx = result[Family::grad_features], &dp = result["grad(points)"];
     if (tg.defined()) {
-      result = kit::to_array(table.backward(tg, kit::to_optional(x), p, c10::List<bool>({of_features, of_points})));
+      result = table.backward(tg, x, p, of_features, of_points);
     }
     if (tx.defined() && of_points) kit::accumulate(dp, grad_points(table, g, tx, p));
     if (tp.defined()) {
-      const auto second = call_double_backward(table, g, x, p, {}, tp, {false, of_features, of_points});
-      if (of_features) kit::accumulate(dx, second[Table::grad_features]);
+      const auto second = table.double_backward(g, x, p, {}, tp, {false, of_features, of_points});
+      if (of_features) kit::accumulate(dx, second[Family::grad_features]);
       if (of_points) kit::accumulate(dp, second["grad(points)"]);
     }
     return result;
   }
 
  private:
-  static Tensor grad_points(const Table& table, const Tensor& grad, const Tensor& x, const Tensor& points) {
-    return std::get<1>(table.backward(grad, x, points, c10::List<bool>({false, true})));
+  static Tensor grad_points(const Operators<Family>& table, const Tensor& grad, const Tensor& x, const Tensor& points) {
+    return table.backward(grad, x, points, false, true)["grad(points)"];
   }
 };
 
 // The operators with weights that are differentiated by `order`. Undefined features are zeros.
-template <class Table>
+template <class Family>
 struct Differentiated {
   // Where DoubleBackward's outputs are added; null for those that are not requested.
   struct Targets {
     Tensor *grad, *features, *points;
   };
 
-  const Table& table;
+  const Operators<Family>& table;
   const Tensor& points;
   Orders order;
 
   Tensor forward(const Tensor& x) const { return is_given(order) ? lowered({}, x, 0) : table.forward(x, points); }
   Tensor grad_features(const Tensor& grad) const {
-    return is_given(order) ? lowered(grad, {}, 1) : std::get<0>(table.backward(grad, std::nullopt, points, mask(0)));
+    return is_given(order) ? lowered(grad, {}, 1) : table.backward(grad, {}, points, true, false)[0];
   }
   Tensor grad_points(const Tensor& grad, const Tensor& x) const {
-    return is_given(order) ? lowered(grad, x, 2) : std::get<1>(table.backward(grad, x, points, mask(1)));
+    return is_given(order) ? lowered(grad, x, 2) : table.backward(grad, x, points, false, true)[1];
   }
 
   // Calls DoubleBackward with features x, grad_grad_features u and grad_grad_points v.
@@ -218,8 +221,8 @@ struct Differentiated {
     const bool reads = x.defined();
     const std::array<bool, 3> need{to.grad && reads, to.features != nullptr, to.points && reads};
     if (!need[0] && !need[1] && !need[2]) return;
-    const auto all = call_double_backward(table, grad, need[0] || need[2] ? x : Tensor(), points,
-                                          need[0] || need[2] ? u : Tensor(), v, need, order);
+    const auto all = table.double_backward(grad, need[0] || need[2] ? x : Tensor(), points,
+                                           need[0] || need[2] ? u : Tensor(), v, need, order);
     if (need[0]) kit::accumulate(*to.grad, all[0]);
     if (need[1]) kit::accumulate(*to.features, all[1]);
     if (need[2]) kit::accumulate(*to.points, all[2]);
@@ -238,8 +241,6 @@ struct Differentiated {
   }
 
  private:
-  static c10::List<bool> mask(size_t output) { return c10::List<bool>({output == 0, output == 1}); }
-
   // An output of DoubleBackward in the direction of a coordinate by which the weights are differentiated once less.
   Tensor lowered(const Tensor& grad, const Tensor& x, size_t output) const {
     Orders lower = order;
@@ -247,7 +248,7 @@ struct Differentiated {
     --*at;
     std::array<bool, 3> need{};
     need[output] = true;
-    return call_double_backward(table, grad, x, points, {}, direction(points, at - lower.begin()), need, lower)[output];
+    return table.double_backward(grad, x, points, {}, direction(points, at - lower.begin()), need, lower)[output];
   }
 };
 
@@ -256,28 +257,28 @@ struct Differentiated {
 //   grad_grad   = sum_c w_c u_c + w_c(v) x_c
 //   grad_x_c    = w_c(v) grad
 //   grad_points = sum_c d_k w_c (u_c . grad) + d_k w_c(v) (x_c . grad)
-template <class Table>
+template <class Family>
 struct DoubleBackwardFormula {
-  using Op = typename Table::DoubleBackward;
-  static constexpr auto reads = interpolation::reads<Op>({
-      {"grad", {Table::features, "points", Table::second, "grad_grad_points"}},
-      {Table::features, {"grad", "points", "grad_grad_points"}},
-      {"points", {"grad", Table::features, "points", Table::second, "grad_grad_points"}},
-      {Table::second, {"grad", "points"}},
-      {"grad_grad_points", {"grad", Table::features, "points"}},
+  using Op = typename Family::DoubleBackward;
+  static constexpr auto reads = kit::reads<Op>({
+      {"grad", {Family::features, "points", Family::second, "grad_grad_points"}},
+      {Family::features, {"grad", "points", "grad_grad_points"}},
+      {"points", {"grad", Family::features, "points", Family::second, "grad_grad_points"}},
+      {Family::second, {"grad", "points"}},
+      {"grad_grad_points", {"grad", Family::features, "points"}},
   });
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<DoubleBackwardFormula>& saved,
                              const kit::Need<Op>& need) {
-    const Table table(saved);
-    const Differentiated<Table> call{table, saved["points"], order(saved)};
-    const Tensor &g = saved["grad"], &x = saved[Table::features], &u = saved[Table::second],
+    const Operators<Family> table(saved);
+    const Differentiated<Family> call{table, saved["points"], order(saved)};
+    const Tensor &g = saved["grad"], &x = saved[Family::features], &u = saved[Family::second],
                  &v = saved["grad_grad_points"];
-    const Tensor &of_g = grads["grad(grad)"], &of_x = grads[Table::grad_features], &of_p = grads["grad(points)"];
+    const Tensor &of_g = grads["grad(grad)"], &of_x = grads[Family::grad_features], &of_p = grads["grad(points)"];
     kit::Inputs<Op> result;
     const auto target = [&](kit::InputKey<Op> name) { return need[name] ? &result[name] : nullptr; };
-    Tensor *const dg = target("grad"), *const dx = target(Table::features), *const dp = target("points"),
-                  *const du = target(Table::second), *const dv = target("grad_grad_points");
+    Tensor *const dg = target("grad"), *const dx = target(Family::features), *const dp = target("points"),
+                  *const du = target(Family::second), *const dv = target("grad_grad_points");
     if (of_g.defined()) {
       call.add(of_g, x, u, v, {nullptr, dx, dp});
       if (du) kit::accumulate(*du, call.grad_features(of_g));
@@ -296,15 +297,15 @@ struct DoubleBackwardFormula {
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<DoubleBackwardFormula>& saved) {
-    const Table table(saved);
-    const Differentiated<Table> call{table, saved["points"], order(saved)};
-    const Tensor &g = saved["grad"], &x = saved[Table::features], &u = saved[Table::second],
+    const Operators<Family> table(saved);
+    const Differentiated<Family> call{table, saved["points"], order(saved)};
+    const Tensor &g = saved["grad"], &x = saved[Family::features], &u = saved[Family::second],
                  &v = saved["grad_grad_points"];
-    const Tensor &tg = tangents["grad"], &tx = tangents[Table::features], &tp = tangents["points"],
-                 &tu = tangents[Table::second], &tv = tangents["grad_grad_points"];
+    const Tensor &tg = tangents["grad"], &tx = tangents[Family::features], &tp = tangents["points"],
+                 &tu = tangents[Family::second], &tv = tangents["grad_grad_points"];
     kit::Outputs<Op> result;
     const auto target = [&](kit::OutputKey<Op> name) { return saved.is_requested(name) ? &result[name] : nullptr; };
-    Tensor *const grad = target("grad(grad)"), *const features = target(Table::grad_features),
+    Tensor *const grad = target("grad(grad)"), *const features = target(Family::grad_features),
                   *const points = target("grad(points)");
     if (tg.defined()) call.add(tg, x, u, v, {nullptr, features, points});
     if (tx.defined()) call.add(g, tx, {}, v, {grad, nullptr, points});

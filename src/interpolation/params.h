@@ -6,18 +6,12 @@
 
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/math/rows.h"
 #include "interpolation/cells.h"
 
 namespace cppcuda::interpolation {
 
-// A tensor [B, rows, columns]; without a batch the batch stride is 0.
-template <class T>
-struct Strided {
-  const T* data = nullptr;
-  int64_t batch = 0, row = 0, column = 0;
-
-  CPPCUDA_HOST_DEVICE const T* at(int64_t b, int64_t r) const { return data + b * batch + r * row; }
-};
+using kit::RowsOf;
 
 // What all kernels have in common. A level has `features` columns of `grad` and of the outputs.
 template <class T, class P, class Lookup_>
@@ -27,9 +21,9 @@ struct Interpolation {
 
   Lookup lookup;
   int64_t batches, points, features;
-  Strided<P> point;      // [B, N, axes]
-  Strided<P> direction;  // the same; may be null
-  Order order = {};      // only given with a direction
+  RowsOf<P> point;      // [B, N, axes]
+  RowsOf<P> direction;  // the same; may be null
+  Order order = {};     // only given with a direction
 
   CPPCUDA_HOST_DEVICE int64_t columns() const { return lookup.levels() * features; }
 };
@@ -42,8 +36,8 @@ struct Interpolation {
 // `second` adds the same terms with weights without a direction.
 template <class T, class P, class Lookup>
 struct GatherParams : Interpolation<T, P, Lookup> {
-  Strided<T> table, second;     // [B, V, F]; second may be null
-  Strided<T> grad;              // [B, N, levels F]; null if grad_points is
+  RowsOf<T> table, second;      // [B, V, F]; second may be null
+  RowsOf<T> grad;               // [B, N, levels F]; null if grad_points is
   T* out;                       // contiguous, [B, N, levels F], or null
   T* out_slopes;                // contiguous, [B, N, F, axes]: the derivatives of out by the coordinates, or null
   kit::opmath<T>* grad_points;  // contiguous, [B, N, axes], or null
@@ -52,7 +46,7 @@ struct GatherParams : Interpolation<T, P, Lookup> {
 // The transpose: table[row of c] += w_c grad.
 template <class T, class P, class Lookup>
 struct ScatterParams : Interpolation<T, P, Lookup> {
-  Strided<T> grad;        // [B, N, levels F]
+  RowsOf<T> grad;         // [B, N, levels F]
   kit::opmath<T>* table;  // contiguous, [B, V, F]; on CUDA zeros at first
 };
 
@@ -84,7 +78,7 @@ struct TermParams {
 
   Lookup lookup;
   int64_t batches, points, first, count;
-  Strided<P> point, direction;  // these and `order` as in Interpolation
+  RowsOf<P> point, direction;  // these and `order` as in Interpolation
   Order order;
   RowNumbers row;          // of each term; the number of all rows if the corner is missing
   kit::opmath<P>* weight;  // of each term
@@ -97,7 +91,7 @@ struct SumParams {
   RowNumbers row;        // of each term, sorted
   const int64_t* order;  // the numbers of the sorted terms
   const kit::opmath<T>* weight;
-  Strided<T> grad;          // [B, N, levels F]
+  RowsOf<T> grad;           // [B, N, levels F]
   kit::opmath<T>* table;    // contiguous, [B, V, F]; the sums are added to it
   kit::opmath<T>* partial;  // [runs, F]: sums of terms whose row has terms in an earlier run
 

@@ -1,5 +1,6 @@
 #include "cppcuda/kit/check.h"
 
+#include <ATen/OpMathType.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/SymBool.h>
 #include <c10/util/Exception.h>
@@ -89,6 +90,12 @@ void Checker::same_or_wider_dtype(std::string_view argument, const Tensor& t, st
   if (t.scalar_type() == as.scalar_type() || (is_16bit(as.scalar_type()) && t.scalar_type() == at::kFloat)) return;
   TORCH_CHECK(false, op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()), ", the dtype of ", other,
               is_16bit(as.scalar_type()) ? ", or float32" : "", ", got ", spell(t.scalar_type()));
+}
+
+void Checker::opmath_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+  const at::ScalarType opmath = at::toOpMathType(as.scalar_type());
+  TORCH_CHECK(t.scalar_type() == opmath, op_, ": ", argument, " must be of dtype ", spell(opmath),
+              ", the opmath dtype of ", other, ", got ", spell(t.scalar_type()));
 }
 
 void Checker::shape(std::string_view argument, c10::SymIntArrayRef sizes, const Pattern& pattern) {

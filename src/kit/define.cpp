@@ -31,9 +31,6 @@ std::string describe(std::string_view text, const Declaration& declaration) {
     result += "\n";
     for (const auto word : words) result += word;
   };
-  for (const Declared& a : declaration.arguments) {
-    if (a.may_be_wider) line({"wider ", a.name});
-  }
   for (const auto& r : declaration.requirements) {
     line({"reads ", declaration.outputs[r.output].name, " ", declaration.arguments[r.argument].name});
   }

@@ -6,18 +6,18 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace {
 
 template <class T>
-const T& get(Arguments arguments, size_t i) {
+const T& get(ArgumentPointers arguments, size_t i) {
   return *static_cast<const T*>(arguments[i]);
 }
 
 // Null if argument i, a tensor, is missing.
-const Tensor* tensor(const Declaration& d, Arguments arguments, size_t i) {
+const Tensor* tensor(const Declaration& d, ArgumentPointers arguments, size_t i) {
   if (d.arguments[i].kind == Kind::tensor) return &get<Tensor>(arguments, i);
   const auto& optional = get<OptionalTensor>(arguments, i);
   return optional ? &*optional : nullptr;
 }
 
-bool is_requested(const Declaration& d, size_t o, Arguments arguments) {
+bool is_requested(const Declaration& d, size_t o, ArgumentPointers arguments) {
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     if (d.arguments[i].kind == Kind::mask && !get<c10::List<bool>>(arguments, i)[o]) return false;
   }
@@ -26,24 +26,27 @@ bool is_requested(const Declaration& d, size_t o, Arguments arguments) {
 
 }  // namespace
 
-Checker check_arguments(const char* op, const Declaration& d, Arguments arguments) {
+Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers arguments) {
   Checker check(op);
   for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const Declared& a = d.arguments[i];
+    const Argument& a = d.arguments[i];
     if (a.kind == Kind::mask) check.length(a.name, get<c10::List<bool>>(arguments, i).size(), a.length);
   }
   for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const Declared& a = d.arguments[i];
+    const Argument& a = d.arguments[i];
     const Tensor* const t = is_tensor(a.kind) ? tensor(d, arguments, i) : nullptr;
     if (t != nullptr) a.is_index ? check.indices(a.name, *t) : check.floating(a.name, *t);
   }
   for (const size_t i : d.by_need) {
     const Tensor* const t = i == d.first ? nullptr : tensor(d, arguments, i);
     if (t == nullptr) continue;
-    const Declared &a = d.arguments[i], &like = d.arguments[a.like];
+    const Argument &a = d.arguments[i], &like = d.arguments[a.like];
     const Tensor* const other = a.is_index ? nullptr : tensor(d, arguments, a.like);
-    if (other != nullptr && a.may_be_wider) check.same_or_wider_dtype(a.name, *t, like.name, *other);
-    if (other != nullptr && !a.may_be_wider) check.same_dtype(a.name, *t, like.name, *other);
+    if (other != nullptr) {
+      a.is_opmath    ? check.opmath_dtype(a.name, *t, like.name, *other)
+      : a.keeps_wide ? check.same_or_wider_dtype(a.name, *t, like.name, *other)
+                     : check.same_dtype(a.name, *t, like.name, *other);
+    }
     check.same_device(a.name, *t, d.arguments[d.first].name, get<Tensor>(arguments, d.first));
   }
   for (const auto& r : d.requirements) {
@@ -53,7 +56,7 @@ Checker check_arguments(const char* op, const Declaration& d, Arguments argument
                                d.outputs[r.output].name);
   }
   for (const size_t i : d.by_shape) {
-    const Declared& a = d.arguments[i];
+    const Argument& a = d.arguments[i];
     if (a.kind == Kind::integer) {
       check.shape(a.name, c10::SymInt(get<int64_t>(arguments, i)), a.pattern);
     } else if (a.kind == Kind::sizes) {
@@ -65,8 +68,8 @@ Checker check_arguments(const char* op, const Declaration& d, Arguments argument
   return check;
 }
 
-Output output_of(const Checker& checked, const Declaration& d, size_t o, Arguments arguments) {
-  const Declared& declared = d.outputs[o];
+Output output_of(const Checker& checked, const Declaration& d, size_t o, ArgumentPointers arguments) {
+  const Argument& declared = d.outputs[o];
   const auto& like = get<Tensor>(arguments, declared.like);
   if (!is_requested(d, o, arguments)) return placeholder(like);
   at::TensorOptions options = like.options();

@@ -34,9 +34,9 @@ Tensor VmapLevel::wrap(const Tensor& t) const { return at::functorch::makeBatche
 
 namespace {
 
-const Declared& argument(const Declaration& d, size_t tensor) { return d.arguments[d.tensor_argument(tensor)]; }
+const Argument& argument(const Declaration& d, size_t tensor) { return d.arguments[d.tensor_argument(tensor)]; }
 
-bool has_rows(const Declaration& d, const Declared& tensor) { return row_dim(d, tensor) >= 0; }
+bool has_rows(const Declaration& d, const Argument& tensor) { return row_dim(d, tensor) >= 0; }
 
 bool only_rows_have_batch(const VmapLevel& level, const Declaration& d, std::span<const Tensor> tensors,
                           const BatchedCall& call) {
@@ -82,7 +82,7 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   const int64_t leading = leading_dims(rule, tensors);
   const bool fold = sharing || leading == rule.leading;
   // The dim that the batch is folded into; -1 if a tensor has none, and is left as it is.
-  const auto fold_dim = [&](const Declared& tensor) {
+  const auto fold_dim = [&](const Argument& tensor) {
     return has_rows(*sharing, tensor) ? leading + row_dim(*sharing, tensor) : -1;
   };
   c10::SymInt inner = 1;

@@ -23,8 +23,8 @@
 
 namespace {
 
-using cppcuda::OptionalTensor;
-using cppcuda::Tensor;
+using at::Tensor;
+using cppcuda::kit::OptionalTensor;
 using cppcuda::testing::close;
 using cppcuda::testing::error_of;
 using cppcuda::testing::on_device;
@@ -263,7 +263,7 @@ kit::Output twice_shape(const Tensor& input) {
 template <class TheOp>
 struct Twice {
   using Op = TheOp;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
   static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<Twice>&,
                                    const std::array<bool, 1>&) {
     return {grads[0] * 2};
@@ -339,7 +339,7 @@ Tensor times(const Tensor& input, std::string by) { return input * std::stod(by)
 
 struct TimesFormula {
   using Op = Times;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
   static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<TimesFormula>& saved,
                                    const std::array<bool, 1>&) {
     return {grads[0] * std::stod(std::get<0>(saved.attributes))};
@@ -373,7 +373,7 @@ using ByProduct = kit::Op<"kit_test::by_product", Tensor(const Tensor& input)>;
 
 struct ByProductFormula {
   using Op = ByProduct;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
   static Tensor twice(const Tensor& t) { return at::mm(t.unsqueeze(1), at::full({1, 1}, 2, t.options())).squeeze(1); }
   static std::array<Tensor, 1> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<ByProductFormula>&,
                                    const std::array<bool, 1>&) {
@@ -404,16 +404,16 @@ TEST(AutogradKernel, FormulasRunWithoutAutocast) {
   torch::autograd::ForwardADLevel::release_idx(level);
 }
 
-#define CPPCUDA_RECEIVE(name)                                                                                         \
-  "kit_test::" name                                                                                                   \
-  "(Tensor x[N], Tensor? y[N], Tensor indices[N] int32 or int64, Tensor wide[N], Tensor? more[N] like wide, str by) " \
+#define CPPCUDA_RECEIVE(name)                                                                                     \
+  "kit_test::" name                                                                                               \
+  "(Tensor x[N], Tensor? y[N], Tensor indices[N] int32 or int64, Tensor wide[N] keep_wide, Tensor? more[N] like " \
+  "wide, str by) "                                                                                                \
   "-> Tensor[N]"
-using Promoted = kit::Op<CPPCUDA_RECEIVE("promoted"), kit::MayBeWider<"wide">>;
-using Internal = kit::Op<CPPCUDA_RECEIVE("_internal"), kit::MayBeWider<"wide">>;
-using Lower =
-    kit::Op<CPPCUDA_RECEIVE("lower"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>>;
-using Float32 = kit::Op<CPPCUDA_RECEIVE("float32"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::fp32>>;
-using Left = kit::Op<CPPCUDA_RECEIVE("left"), kit::MayBeWider<"wide">, kit::UnderAutocast<kit::CastPolicy::none>>;
+using Promoted = kit::Op<CPPCUDA_RECEIVE("promoted")>;
+using Internal = kit::Op<CPPCUDA_RECEIVE("_internal")>;
+using Lower = kit::Op<CPPCUDA_RECEIVE("lower"), kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>>;
+using Float32 = kit::Op<CPPCUDA_RECEIVE("float32"), kit::UnderAutocast<kit::CastPolicy::fp32>>;
+using Left = kit::Op<CPPCUDA_RECEIVE("left"), kit::UnderAutocast<kit::CastPolicy::none>>;
 using One = kit::Op<"kit_test::one(Tensor x[N], Tensor indices[N] int32 or int64) -> Tensor[N]">;
 
 std::vector<at::ScalarType> received;

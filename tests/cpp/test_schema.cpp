@@ -8,18 +8,20 @@
 
 namespace {
 
-using cppcuda::OptionalTensor;
-using cppcuda::Tensor;
+using at::Tensor;
+using cppcuda::kit::OptionalTensor;
 using cppcuda::testing::error_of;
 namespace kit = cppcuda::kit;
 using std::string_view;
 
 using Linear = kit::Op<
-    "declared::linear(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor? bias[G?, 3S], Tensor hx[G?, B, S], "
-    "Tensor? cx[G?, B, S], Tensor? grad_cx[G?, B, S] like cx, SymInt[2] size, str mode=\"a\", float? scale=None, "
+    "declared::linear(Tensor input[G?, B, I], Tensor weight[G?, 3S, S + I], Tensor? bias[G?, 3S], Tensor hx[G?, B, S] "
+    "keep_wide, "
+    "Tensor? cx[G?, B, S] keep_wide, Tensor? grad_cx[G?, B, S] like cx, SymInt[2] size, str mode=\"a\", float? "
+    "scale=None, "
     "float by=1.5, bool flag=False, int n=1, bool[3] output_mask=[True, True, False]) -> "
     "(Tensor hy[G?, B, S], Tensor grad(hx), Tensor grad(bias)[2S])",
-    kit::MayBeWider<"cx", "hx">, kit::GradientReads<"hx", "bias", "cx">>;
+    kit::GradientReads<"hx", "bias", "cx">>;
 
 static_assert(string_view(Linear::name) == "declared::linear");
 static_assert(
@@ -137,10 +139,40 @@ TEST(Args, HaveTheNamesOfTheDeclaration) {
 // ---- shape.h
 
 using Cell = kit::Op<
-    "declared::cell(Tensor? grad[B?, N] like state, Tensor x[B?, N, 2F], Tensor state[B?, N, F], bool[2] output_mask) "
+    "declared::cell(Tensor? grad[B?, N] like state, Tensor x[B?, N, 2F], Tensor state[B?, N, F] keep_wide, bool[2] "
+    "output_mask) "
     "-> "
     "(Tensor grad(x), Tensor grad(state))",
-    kit::MayBeWider<"state">, kit::GradientReads<"state", "grad">>;
+    kit::GradientReads<"state", "grad">>;
+
+// What BackwardOf derives: the letters of a size that no argument says, required and optional tensors, dtypes, and
+// hidden outputs.
+using Gather = kit::Op<
+    "declared::gather(Tensor table[B?, V, F], Tensor at[B?, N] int32 or int64, Tensor points[B?, N] keep_wide, "
+    "str mode=\"a\", int levels[L]=2) -> (Tensor output[B?, N, F], hidden Tensor weight[B?, N, L] opmath)",
+    kit::Independent<"N">, kit::UnderAutocast<kit::CastPolicy::fp32>>;
+using GatherBackward = kit::BackwardOf<Gather, kit::GradientReads<"table", "weight">,
+                                       kit::GradientReads<"points", "table", "points", "weight">>;
+static_assert(GatherBackward::text ==
+              "declared::_gather_backward(Tensor grad[B?, N, F], Tensor weight[B?, N, L] opmath, "
+              "Tensor? table[B?, V, F], Tensor at[B?, N] int32 or int64, Tensor points[B?, N] keep_wide, "
+              "SymInt[1] size[V], str mode, int levels[L], bool[2] output_mask) -> "
+              "(Tensor grad(table), Tensor grad(points))");
+using GatherDoubleBackward = kit::BackwardOf<GatherBackward, kit::GradientReads<"grad", "weight", "grad_grad_table">,
+                                             kit::GradientReads<"weight", "grad", "table", "points", "grad_grad_table">,
+                                             kit::FurtherArguments<"int[] order=[]">>;
+static_assert(
+    GatherDoubleBackward::text ==
+    "declared::_gather_double_backward(Tensor grad[B?, N, F], Tensor weight[B?, N, L] opmath, "
+    "Tensor? table[B?, V, F], Tensor at[B?, N] int32 or int64, Tensor? points[B?, N] keep_wide, "
+    "Tensor grad_grad_table[B?, V, F], Tensor? grad_grad_points[B?, N] like points, SymInt[1] size[V], "
+    "str mode, int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
+static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
+static_assert(kit::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
+// table reads at, and points reads table, at, points and the weight.
+static_assert(kit::reads_of<Gather::WithHidden, GatherBackward>()[0].inputs == 0b010);
+static_assert(kit::reads_of<Gather::WithHidden, GatherBackward>()[2].inputs == 0b111);
+static_assert(kit::reads_of<Gather::WithHidden, GatherBackward>()[2].outputs == 0b10);
 
 std::string cell_error(const OptionalTensor& grad, const Tensor& x, const Tensor& state,
                        const std::vector<bool>& mask = {true, true}) {
@@ -182,6 +214,16 @@ TEST(Shape, OutputsAreAsDeclared) {
 }
 
 TEST(Shape, OpmathIsWider) {
+  using Scaled = kit::Op<"declared::scaled(Tensor factor[N] opmath, Tensor x[N, F]) -> Tensor grad(factor)">;
+  const auto scaled = [](at::ScalarType factor, at::ScalarType x) {
+    return kit::outputs_of(kit::Args<Scaled>(at::empty({2}, factor), at::empty({2, 3}, x)));
+  };
+  EXPECT_EQ(kit::allocate(scaled(at::kFloat, at::kBFloat16)).scalar_type(), at::kFloat);
+  EXPECT_EQ(error_of([&] { scaled(at::kBFloat16, at::kBFloat16); }),
+            "scaled: factor must be of dtype float32, the opmath dtype of x, got bfloat16");
+  EXPECT_EQ(error_of([&] { scaled(at::kFloat, at::kDouble); }),
+            "scaled: factor must be of dtype float64, the opmath dtype of x, got float32");
+
   using Sum = kit::Op<"declared::sum(Tensor x[N, F]) -> (Tensor y[N, F], Tensor sum[N] opmath)">;
   for (const auto& [narrow, wide] :
        {std::pair{at::kHalf, at::kFloat}, {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble}}) {

@@ -18,7 +18,7 @@ PROGRAM = """
 #include "cppcuda/kit/names.h"
 namespace kit = cppcuda::kit;
 struct Settings {{ double by; }};
-using Op = kit::Declare<{declaration}>;
+using Op = kit::OpBase<{declaration}>;
 static_assert(Op::declaration.arguments.size() > 0);
 {uses}
 """
@@ -40,9 +40,10 @@ def compile_errors(declaration: str, uses: str = "") -> str:
     "declaration",
     [
         GOOD,
-        GOOD + ', kit::GradientReads<"x", "y">, kit::MayBeWider<"y">, kit::Config<Settings, "by", "by">',
+        GOOD + ', kit::GradientReads<"x", "y">, kit::Config<Settings, "by", "by">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor y, str mode=\\"a\\") -> Tensor[S]"',
         '"a::f(Tensor x[N]) -> (Tensor sum[] opmath, Tensor[N] opmath)"',
+        '"a::f(Tensor sum[] opmath, Tensor x[N], Tensor? y[N] keep_wide, Tensor z[N] like y) -> Tensor[N]"',
         '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2], int[] k=[]) -> (Tensor sum[])"',
     ],
 )
@@ -52,7 +53,7 @@ def test_right_declarations_compile(declaration: str) -> None:
 
 TYPES = "an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, int[], float, float? or bool"
 DIMS = "a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"
-SUFFIX = "after the sizes of a tensor may come like NAME or int"
+SUFFIX = "after the sizes of a tensor may come like NAME, int"
 
 
 WRONG = [
@@ -79,10 +80,12 @@ WRONG = [
     ('"a::f(Tensor x[N, LCD]) -> Tensor[N]"', "[N, LCD] has a product of more than 2 letters"),
     ('"a::f(Tensor x[A, B, C, D, E, F, G]) -> Tensor[A]"', "[A, B, C, D, E, F, G] has more than 6 dims"),
     ('"a::f(Tensor x[A, B, C], Tensor y[A + B + C + 1]) -> Tensor[A]"', "[A + B + C + 1] has a sum of more than 3"),
-    ('"a::f(Tensor x[N] int16) -> Tensor[N]"', f"x[N] int16 ends with int16; {SUFFIX}32 or int64"),
+    ('"a::f(Tensor x[N] int16) -> Tensor[N]"', f"x[N] int16 ends with int16; {SUFFIX}32 or int64, opmath or"),
     ('"a::f(Tensor x[N]) -> Tensor y[N] int32"', f"y[N] int32 ends with int32; {SUFFIX}64 or opmath"),
     ('"a::f(Tensor x[N]) -> Tensor grad(x) opmath"', "Tensor grad(x) opmath is a gradient, which has the dtype of its"),
-    ('"a::f(Tensor x[N], Tensor y[N] opmath) -> Tensor[N]"', f"y[N] opmath ends with opmath; {SUFFIX}32 or int64"),
+    ('"a::f(Tensor x[N]) -> Tensor y[N] keep_wide"', f"y[N] keep_wide ends with keep_wide; {SUFFIX}64 or opmath"),
+    ('"a::f(Tensor x[N], float y opmath) -> Tensor"', "y opmath has a dtype; only a tensor has one"),
+    ('"a::f(Tensor x[N] keep_wide) -> Tensor"', "a::f needs a floating-point Tensor that is not optional"),
     ('"a::f(Tensor x[N], float y int32 or int64) -> Tensor"', "y int32 or int64 has a dtype; only a tensor has one"),
     ('"a::f(Tensor x[N], Tensor y[N] int32 or int64) -> Tensor grad(y)"', "y is a tensor of indices, which has no"),
     ('"a::f(Tensor x[N], bool[N] output_mask) -> Tensor[N]"', f"bool[N] is an unknown type; {TYPES}"),
@@ -95,12 +98,11 @@ WRONG = [
     ('"a::f(Tensor x[N]) -> Tensor[N, M]"', "[N, M] of an output has a letter whose size no argument says"),
     ('"a::f(Tensor x[N, 2S]) -> Tensor[N]"', "[N, 2S] has letters whose sizes no other pattern says"),
     ('"a::f(Tensor x[N], Tensor x[N]) -> Tensor[N]"', "two arguments or outputs have the name x"),
-    ('"a::f(Tensor x[N] like z) -> Tensor[N]"', "no argument has the name z"),
+    ('"a::f(Tensor x[N], Tensor y[N] like z) -> Tensor[N]"', "no argument has the name z"),
     ('"a::f(Tensor? x[N]) -> Tensor[N]"', "a::f needs a floating-point Tensor that is not optional"),
     ('"a::f(Tensor x[N], Tensor i[N] int32 or int64, Tensor y like i) -> Tensor"', "y is like i, which is a tensor of"),
     ('"a::f(Tensor x[N], bool[2] output_mask) -> Tensor[N]"', "bool[2] output_mask must have an entry for each output"),
     (f'"a::f(Tensor x[N]{", int n" * 16}) -> Tensor[N]"', "a::f(Tensor x[N], int n,"),
-    (GOOD + ', kit::MayBeWider<"z">', "no argument has the name z"),
     (GOOD + ', kit::Independent<"M">', "no dim of an argument is M alone"),
     ('"a::f(Tensor x[2N, S + 1], Tensor s[S]) -> Tensor[2N]", kit::Independent<"N">', "no dim of an argument is N"),
     (GOOD + ', kit::GradientReads<"z", "y">', "no output is the gradient of z"),
@@ -115,7 +117,7 @@ WRONG = [
 def errors_of_wrong_declarations() -> dict[int, str]:
     """One run of the compiler takes as long for all of them as for one."""
     uses = (
-        f'#line {i} "wrong"\nusing Wrong{i} = kit::Declare<{wrong}>; static_assert(Wrong{i}::name);'
+        f'#line {i} "wrong"\nusing Wrong{i} = kit::OpBase<{wrong}>; static_assert(Wrong{i}::name);'
         for i, (wrong, _) in enumerate(WRONG, 1)
     )
     errors = compile_errors(GOOD, "\n".join(uses))
@@ -129,6 +131,40 @@ def errors_of_wrong_declarations() -> dict[int, str]:
 def test_wrong_declarations_do_not_compile(i: int) -> None:
     """The compiler prints the wrong text, and what is allowed."""
     assert errors_of_wrong_declarations()[i + 1].startswith(WRONG[i][1])
+
+
+FORWARD = '"a::f(Tensor x[N], Tensor? y[N] like x, Tensor i[N] int32 or int64, float by) -> Tensor[N]"'
+
+
+def backward_of(forward: str, *policies: str) -> str:
+    """The errors of BackwardOf, which also parses the text that it derives."""
+    names = ", ".join(("Op", "Op", *policies))
+    return compile_errors(
+        forward,
+        f"using Text = kit::schema::BackwardText<{names}>;"
+        f"using Backward = kit::OpBase<{', '.join(('kit::fixed_string<Text::text>()', *policies))}>;"
+        "static_assert(Backward::declaration.outputs.size() > 0);",
+    )
+
+
+def test_right_backward_operators_compile() -> None:
+    assert not backward_of(FORWARD, 'kit::GradientReads<"x", "x", "y">', 'kit::GradientReads<"y", "x">')
+
+
+@pytest.mark.parametrize(
+    ("forward", "policies", "message"),
+    [
+        (FORWARD, (), "a::f needs GradientReads for its backward operator"),
+        (FORWARD, ('kit::GradientReads<"z">',), "no tensor among the arguments has the name z"),
+        (FORWARD, ('kit::GradientReads<"by">',), "no tensor among the arguments has the name by"),
+        (FORWARD, ('kit::GradientReads<"i">',), "i is a tensor of indices, which has no gradient"),
+        (FORWARD, ('kit::GradientReads<"x", "z">',), "no argument has the name z"),
+        (FORWARD, ('kit::GradientReads<"x">', 'kit::FurtherArguments<"it n">'), "it is an unknown type"),
+        ('"a::f(Tensor x[N]) -> Tensor"', ('kit::GradientReads<"x">',), "a::f has an output without sizes, from which"),
+    ],
+)
+def test_wrong_backward_operators_do_not_compile(forward: str, policies: tuple[str, ...], message: str) -> None:
+    assert f'Mistake{{"{message}' in backward_of(forward, *policies)
 
 
 def test_the_mistake_is_the_first_error() -> None:

@@ -47,7 +47,7 @@ RULES = {
     "_lltm_cell_backward": "...BS,...BS,...B_,...B_,...BI,...__,...BS,...BS->...BI,...__,..._,...BS,...BS ...B",
     "lltm": "...TBI,...__,..._,...BS,...BS->...TBS,...BS,...BS ...B",
     "_lltm": "...TBI,...__,..._,...BS,...BS->...TBS,...BS,...BS,...TBS,...TB_ ...B",
-    "_lltm_backward": "...TBS,...BS,...BS,...TBS,...TB_,...TB_,...TBS,...TBS,...TBI,...__,...BS,...BS"
+    "_lltm_backward": "...TBS,...BS,...BS,...TBS,...TB_,...TBS,...TBS,...TB_,...TBI,...__,...BS,...BS"
     "->...TBI,...__,..._,...BS,...BS ...B",
 }
 

@@ -295,9 +295,8 @@ def test_what_follows_from_samples() -> None:
     assert scalar.sized is None
 
 
-DECLARATION = """my_ops::_f_backward(Tensor grad[B?, N, F], Tensor? x[B?, N, 3S], Tensor p[B?, N, 2] like grad, \
+DECLARATION = """my_ops::_f_backward(Tensor grad[B?, N, F], Tensor? x[B?, N, 3S], Tensor p[B?, N, 2] keep_wide, \
 Tensor i[N] int32 or int64, SymInt[1] size[S], bool[2] output_mask) -> (Tensor grad(x), Tensor grad(p)[B?, N, 2])
-wider p
 reads p x
 independent NF
 autocast promote"""
@@ -339,7 +338,7 @@ def test_samples_that_follow_from_a_declaration() -> None:
     assert {name for name, _ in masks_and_missing(declaration, args)} == {
         *("mask_11", "mask_10", "mask_01", "mask_00", "mask_10_alone", "mask_00_alone")
     }
-    wide = [n for i, n in enumerate(declaration.names) if declaration.is_wide(i)]
+    wide = [n for i, n in enumerate(declaration.names) if declaration.may_be_wide(i)]
     assert wide == ["p"] and [declaration.like_of_output(o) for o in declaration.outputs] == ["grad", "p"]
 
 

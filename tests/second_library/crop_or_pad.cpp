@@ -52,7 +52,7 @@ void crop_or_pad_cpu(const kit::Args<CropOrPad>& args, const kit::Outputs<CropOr
 
 struct ForwardFormula {
   using Op = CropOrPad;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
 
   // The size of the input.
   static constexpr auto attribute_names = kit::names("input_size");

@@ -13,6 +13,9 @@
 
 namespace cppcuda::ops::trilinear {
 
+using kit::OptionalTensor;
+using kit::Tensor;
+
 using Forward = kit::Op<"second::trilinear", Tensor(const Tensor& feats, const Tensor& points)>;
 using Backward = kit::Op<"second::_trilinear_backward",
                          std::tuple<Tensor, Tensor>(const Tensor& grad, const OptionalTensor& feats,

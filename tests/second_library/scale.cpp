@@ -18,7 +18,7 @@ void scale_cpu(const kit::Args<Scale>& args, const kit::Outputs<Scale>& out) {
 // Linear: the derivative is the op itself.
 struct ForwardFormula {
   using Op = Scale;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {

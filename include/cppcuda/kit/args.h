@@ -16,6 +16,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 template <class Type>
 struct Counts;
 
@@ -43,12 +45,14 @@ struct ArraysOf<TheOp> {
   using Need = Named<bool, Size::inputs, InputKey<TheOp>>;
 };
 
+}  // namespace detail
+
 template <class TheOp>
-using Inputs = typename ArraysOf<TheOp>::Inputs;
+using Inputs = typename detail::ArraysOf<TheOp>::Inputs;
 template <class TheOp>
-using Outputs = typename ArraysOf<TheOp>::Outputs;
+using Outputs = typename detail::ArraysOf<TheOp>::Outputs;
 template <class TheOp>
-using Need = typename ArraysOf<TheOp>::Need;
+using Need = typename detail::ArraysOf<TheOp>::Need;
 
 template <class TheOp, class Type = typename TheOp::Type>
 class Args;
@@ -73,6 +77,9 @@ class Args<TheOp, R(As...)> {
   // A tensor. A missing optional one is undefined.
   const Tensor& operator[](InputKey<TheOp> key) const { return *tensors_[key.index]; }
 
+  // Tensor number i.
+  const Tensor& tensor(size_t i) const { return *tensors_[i]; }
+
   // Any argument, in its C++ type.
   template <FixedString Name>
   const auto& get() const {
@@ -87,8 +94,16 @@ class Args<TheOp, R(As...)> {
 
  private:
   std::tuple<As...> all_;
-  std::array<const Tensor*, Counts<R(As...)>::inputs> tensors_;
+  std::array<const Tensor*, detail::Counts<R(As...)>::inputs> tensors_;
 };
+
+// For an operator that is linear in all tensors: its gradients read none.
+template <class TheOp>
+consteval auto reads_nothing() {
+  return std::array<Reads, detail::Counts<typename TheOp::Type>::inputs>{};
+}
+
+namespace detail {
 
 // A function of a call's Args as one of its arguments, which torch registers.
 template <class TheOp, auto Function, class Type = typename TheOp::Type>
@@ -99,11 +114,13 @@ struct ByPosition<TheOp, Function, R(As...)> {
   static auto run(As... all) { return Function(Args<TheOp>(all...)); }
 };
 
+}  // namespace detail
+
 // The function itself if it takes all arguments.
 template <class TheOp, auto Function>
 consteval auto by_position() {
   if constexpr (std::is_invocable_v<decltype(Function), const Args<TheOp>&>) {
-    return &ByPosition<TheOp, Function>::run;
+    return &detail::ByPosition<TheOp, Function>::run;
   } else {
     return Function;
   }

@@ -65,6 +65,8 @@ bool is_differentiated(const Args&... args) {
   return (of(args) || ...);
 }
 
+namespace detail {
+
 template <class Formula>
 struct WithoutTypes {
   using Op = typename Formula::Op;
@@ -142,22 +144,23 @@ struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   static R run(c10::DispatchKeySet keys, Args... args) {
     if (is_differentiated(args...)) {
       Shape(kit::Args<TheOp>(args...));
-      auto all = to_array(With::call(args...));
-      std::array<Tensor, tensor_count<R>> outputs;
-      std::move(all.begin(), all.begin() + outputs.size(), outputs.begin());
-      return from_array<R>(std::move(outputs));
+      return from_array<R>(to_array(With::call(args...)));
     }
     const at::AutoDispatchBelowADInplaceOrView below;
     return TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
   }
 };
 
+}  // namespace detail
+
 template <class TheOp, class With, auto Shape = outputs_of<TheOp>>
 auto autograd_through() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<TheOp, With, Shape>::run)));
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((detail::AutogradThrough<TheOp, With, Shape>::run)));
 }
 
 // For an operator whose outputs are piecewise constant: their derivatives are zeros.
+namespace detail {
+
 template <class TheOp, class Type = typename TheOp::Type>
 struct WithoutGradient;
 
@@ -169,15 +172,17 @@ struct WithoutGradient<TheOp, R(Args...)> {
   }
 };
 
+}  // namespace detail
+
 template <class TheOp>
 auto without_gradient() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((WithoutGradient<TheOp>::run)));
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((detail::WithoutGradient<TheOp>::run)));
 }
 
 // m.impl(Op::name, kit::autograd<Formula>()) in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class Formula>
 auto autograd() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradKernel<Formula>::run)));
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((detail::AutogradKernel<Formula>::run)));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

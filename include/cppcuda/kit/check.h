@@ -40,6 +40,7 @@ class Checker {
 
   // `t` has the dtype of `as`, or is float32 if `as` has 16 bits.
   void same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
+  void opmath_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
   // The sizes match the pattern.
   void shape(std::string_view argument, c10::SymIntArrayRef sizes, const Pattern& pattern);

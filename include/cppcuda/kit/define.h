@@ -19,6 +19,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 template <class TheOp, auto Shape, class Type = typename TheOp::Type>
 struct MetaKernel;
 
@@ -32,6 +34,8 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
     }
   }
 };
+
+}  // namespace detail
 
 // Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
 // `indices` has a bit for each argument that is a tensor of indices.
@@ -88,8 +92,8 @@ inline void define_sharding(torch::Library& library, std::string_view name, cons
   define_text(library, "_sharding_rule", name, std::string(name) + " " + rule);
 }
 
-// The text of a declaration, and a line for each policy: "wider points", "reads points feats" (the gradient of points
-// reads feats), "independent NF", "autocast promote". cppcuda.testing derives samples and errors from it.
+// The text of a declaration, and a line for each policy: "reads points feats" (the gradient of points reads feats),
+// "independent NF", "autocast promote". cppcuda.testing derives samples and errors from it.
 std::string describe(std::string_view text, const Declaration& declaration);
 
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the call's Args, or its arguments if the op has no declaration, to its Output
@@ -99,7 +103,7 @@ void define(torch::Library& library, const char* schema,
             const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   define_schema<TheOp>(library, schema, tags);
   constexpr auto shape = by_position<TheOp, Shape>();
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((MetaKernel<TheOp, shape>::run))));
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((detail::MetaKernel<TheOp, shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }

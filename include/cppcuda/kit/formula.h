@@ -54,20 +54,23 @@ T to_owned(T v) {
   return v;
 }
 
+// The attribute that an argument is, in a tuple; an empty one for a tensor.
+template <class Arg>
+auto owned_attribute(const Arg& arg) {
+  if constexpr (is_tensor_argument<Arg>) {
+    return std::tuple<>();
+  } else {
+    return std::make_tuple(to_owned(arg));
+  }
+}
+
 template <class Formula, class... Args>
 auto attributes_of(const Args&... args) {
-  auto attribute = [](const auto& arg) {
-    if constexpr (is_tensor_argument<decltype(arg)>) {
-      return std::tuple<>();
-    } else {
-      return std::make_tuple(to_owned(arg));
-    }
-  };
   using CallArgs = kit::Args<typename Formula::Op>;
   if constexpr (requires(const CallArgs& call) { Formula::attributes(call); }) {
-    return std::tuple_cat(attribute(args)..., Formula::attributes(CallArgs(args...)));
+    return std::tuple_cat(owned_attribute(args)..., Formula::attributes(CallArgs(args...)));
   } else {
-    return std::tuple_cat(attribute(args)...);
+    return std::tuple_cat(owned_attribute(args)...);
   }
 }
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cppcuda/kit/schema.h"
+#include "cppcuda/kit/derive.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -23,7 +23,7 @@ struct Reads {
 
 namespace schema {
 
-constexpr bool is_named(const Declared& output, std::string_view name) {
+constexpr bool is_named(const Argument& output, std::string_view name) {
   if (!output.is_gradient) return output.name == name;
   return name.starts_with("grad(") && name.ends_with(')') && name.substr(5, name.size() - 6) == output.name;
 }
@@ -159,12 +159,42 @@ typename TheOp::Config config_from(const std::tuple<Values...>& values) {
   }(std::make_index_sequence<TheOp::declaration.config_count>());
 }
 
+// Adds the tensors of indices, which every gradient reads.
+template <class TheOp>
+consteval auto with_indices(std::array<Reads, TheOp::declaration.tensor_count()> reads) {
+  const Declaration& d = TheOp::declaration;
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    if (!d.arguments[i].is_index) continue;
+    for (Reads& gradient : reads) gradient.inputs |= 1U << d.tensor_index(i);
+  }
+  return reads;
+}
+
 // An entry of `reads`: the input that a gradient belongs to, and the inputs and outputs that the gradient reads.
 template <class TheOp>
 struct GradientOf {
   InputKey<TheOp> input;
   std::initializer_list<TensorKey<TheOp>> reads;
 };
+
+// The reads that the declaration of the backward operator says (GradientReads).
+template <class TheOp, class Backward>
+consteval auto reads_of() {
+  const Declaration& d = TheOp::declaration;
+  std::array<Reads, d.tensor_count()> result{};
+  for (const Gradient& gradient : Backward::gradients) {
+    Reads& reads = result[d.tensor_index(schema::find_input(d, gradient.of))];
+    for (const std::string_view name : gradient.reads) {
+      const size_t output = schema::find_output(d, name), input = schema::find_input(d, name);
+      if (output < d.outputs.size()) {
+        reads.outputs |= 1U << output;
+      } else if (input < d.arguments.size()) {
+        reads.inputs |= 1U << d.tensor_index(input);
+      }  // else the gradient of an output
+    }
+  }
+  return with_indices<TheOp>(result);
+}
 
 template <class TheOp>
 consteval auto reads(std::initializer_list<GradientOf<TheOp>> gradients) {
@@ -174,7 +204,7 @@ consteval auto reads(std::initializer_list<GradientOf<TheOp>> gradients) {
       (key.is_output ? result[gradient.input.index].outputs : result[gradient.input.index].inputs) |= 1U << key.index;
     }
   }
-  return result;
+  return with_indices<TheOp>(result);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

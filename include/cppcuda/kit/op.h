@@ -23,12 +23,12 @@
 
 #include "cppcuda/kit/names.h"
 
-namespace cppcuda {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-namespace kit {
+namespace detail {
 
 // The functions that call TheOp.
 template <class TheOp, class Signature>
@@ -126,30 +126,36 @@ auto result_type(std::index_sequence<O...>) {
   }
 }
 
-template <class Declared, size_t... I>
+template <class Base, size_t... I>
 auto signature(std::index_sequence<I...>) {
-  constexpr auto outputs = std::make_index_sequence<Declared::declaration.outputs.size()>();
+  constexpr auto outputs = std::make_index_sequence<Base::declaration.outputs.size()>();
   using Result = typename decltype(result_type(outputs))::type;
-  return std::type_identity<Result(typename CppType<Declared::declaration.arguments[I].kind>::type...)>();
+  return std::type_identity<Result(typename CppType<Base::declaration.arguments[I].kind>::type...)>();
 }
 
 // The C++ function type of a declaration.
-template <class Declared>
+template <class Base>
 using SignatureOf =
-    typename decltype(signature<Declared>(std::make_index_sequence<Declared::declaration.arguments.size()>()))::type;
+    typename decltype(signature<Base>(std::make_index_sequence<Base::declaration.arguments.size()>()))::type;
+
+}  // namespace detail
 
 template <FixedString Text, class... Policies>
-struct Op : Declare<Text, Policies...>, Callable<Op<Text, Policies...>, SignatureOf<Declare<Text, Policies...>>> {
-  using Type = SignatureOf<Declare<Text, Policies...>>;
+struct Op : OpBase<Text, Policies...>,
+            detail::Callable<Op<Text, Policies...>, detail::SignatureOf<OpBase<Text, Policies...>>> {
+  using Type = detail::SignatureOf<OpBase<Text, Policies...>>;
 };
 
 // An operator with hidden outputs, and the internal operator that returns them. Its caller has cast the arguments.
 template <FixedString Text, class... Policies>
   requires(schema::hides_outputs(Text.view()))
-struct Op<Text, Policies...> : Op<schema::declaration_text<Text, false>(), Policies...> {
+struct Op<Text, Policies...> : Op<fixed_string<schema::HiddenText<Text, false>::text>(), Policies...> {
   static_assert(schema::hidden_outputs_come_last(Text.view()), "hidden outputs come after the others");
-  using WithHidden = Op<schema::declaration_text<Text, true>(), Policies..., UnderAutocast<CastPolicy::promote>>;
+  using WithHidden =
+      Op<fixed_string<schema::HiddenText<Text, true>::text>(), Policies..., UnderAutocast<CastPolicy::promote>>;
 };
+
+namespace detail {
 
 template <class TheOp>
 struct Whole : std::type_identity<TheOp> {};
@@ -157,13 +163,45 @@ template <class TheOp>
   requires requires { typename TheOp::WithHidden; }
 struct Whole<TheOp> : std::type_identity<typename TheOp::WithHidden> {};
 
+}  // namespace detail
+
 // The operator that returns all outputs: TheOp itself if it hides none.
 template <class TheOp>
-using WithHidden = typename Whole<TheOp>::type;
+using WithHidden = typename detail::Whole<TheOp>::type;
+
+namespace detail {
+
+template <class TheOp, class... Policies>
+struct Backward;
+template <FixedString Text, class... Inherited, class... Policies>
+struct Backward<Op<Text, Inherited...>, Policies...> {
+  using TheOp = Op<Text, Inherited...>;
+  static constexpr auto text = fixed_string<schema::BackwardText<TheOp, WithHidden<TheOp>, Policies...>::text>();
+
+  template <class... All>
+  static auto op(std::tuple<All...>) -> Op<text, All...>;
+  template <class Policy>
+  using IfInherited = std::conditional_t<Policy::is_inherited, std::tuple<Policy>, std::tuple<>>;
+  using type = decltype(op(std::tuple_cat(std::declval<IfInherited<Inherited>>()..., std::tuple<Policies...>())));
+};
+
+}  // namespace detail
+
+// The operator that computes the gradients of TheOp. Each GradientReads among the policies is one of its outputs:
+//
+//   using Backward = kit::BackwardOf<Forward, kit::GradientReads<"feats", "points">,
+//                                    kit::GradientReads<"points", "feats", "points">>;
+//
+// Its name is _<name>_backward, or _<name>_double_backward for a backward operator. Its arguments are the gradients of
+// the outputs, the outputs and inputs that gradients read, `size` with the sizes that these do not say, TheOp's other
+// arguments, and output_mask if there are several gradients. The gradients of gradients, grad_grad_<name>, come after
+// the inputs. A tensor that not every gradient reads is optional; a missing gradient of an output is zeros.
+template <class TheOp, class... Policies>
+using BackwardOf = typename detail::Backward<TheOp, Policies...>::type;
 
 // An operator by name and C++ type. The code that a declaration would generate is written by hand.
 template <FixedString Name, class R, class... Args>
-struct Op<Name, R(Args...)> : Callable<Op<Name, R(Args...)>, R(Args...)> {
+struct Op<Name, R(Args...)> : detail::Callable<Op<Name, R(Args...)>, R(Args...)> {
   using Type = R(Args...);
   static constexpr const char* name = Name.value;  // with its namespace
 };
@@ -223,19 +261,17 @@ std::array<Tensor, sizeof...(Ts)> to_array(std::tuple<Ts...> tensors) {
   return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; }, std::move(tensors));
 }
 
-template <class R, size_t N>
-R from_array(std::array<Tensor, N> tensors) {
-  if constexpr (std::is_same_v<R, Tensor>) {
-    return std::move(tensors[0]);
-  } else {
-    return std::apply([](auto&&... t) { return R{std::move(t)...}; }, std::move(tensors));
-  }
-}
-
 template <class R>
 inline constexpr size_t tensor_count = 1;
 template <class... Ts>
 inline constexpr size_t tensor_count<std::tuple<Ts...>> = sizeof...(Ts);
 
-}  // namespace kit
-}  // namespace cppcuda
+// The first tensors, as many as R has.
+template <class R, size_t N>
+R from_array(std::array<Tensor, N>&& tensors) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return R{std::move(tensors[I])...};
+  }(std::make_index_sequence<tensor_count<R>>());
+}
+
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -18,7 +18,7 @@ constexpr void require(bool condition, const char* message, std::string_view tex
 }
 
 // The first mistake in a declaration, as a sentence; empty if there is none. The compiler prints it as the argument of
-// a template (Declare in schema.h), because g++ does not show the values that a constant expression computes.
+// a template (OpBase in derive.h), because g++ does not show the values that a constant expression computes.
 struct Mistake {
   char text[384] = {};
 

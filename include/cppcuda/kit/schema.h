@@ -8,7 +8,9 @@
 // like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
 // torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
 // "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
-// of indices is "Tensor corners[N, 8] int64", and "Tensor rstd[N] opmath" is an output that has float32 beside 16 bits.
+// of indices is "Tensor corners[N, 8] int64". "Tensor rstd[N] opmath" has torch's opmath dtype: float32 if the others
+// have 16 bits. "Tensor points[N, 3] keep_wide" may be float32 if the others have 16 bits. Autocast casts it from 16
+// bits to float32, whatever the operator's CastPolicy is; tensors that are like it have its dtype.
 // "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
 // "hidden Tensor rstd[N]" is an output that only gradients read. The operator does not return it. With it, there is an
 // internal operator, whose name has an underscore before it, Op::WithHidden; hidden outputs come last.
@@ -39,18 +41,20 @@ enum class Kind { tensor, optional_tensor, sizes, mask, string, integer, integer
 
 constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kind::optional_tensor; }
 
-// An argument or an output.
-struct Declared {
+// An argument or an output, which torch calls an argument too (c10::Argument).
+struct Argument {
   std::string_view type, name, value;  // the default value; empty if there is none
   Kind kind = Kind::tensor;
   Pattern pattern;
   std::string_view like_name;
-  size_t like = 0;            // the argument whose dtype this tensor has
-  size_t length = 0;          // of a mask
-  bool is_index = false;      // a tensor of dtype int32 or int64
-  bool is_opmath = false;     // an output with the dtype in which `like` is computed
-  bool is_gradient = false;   // an output that is the gradient of the tensor `name`
-  bool may_be_wider = false;  // may be float32 if `like` has 16 bits
+  size_t like = 0;           // the argument whose dtype this tensor has
+  size_t length = 0;         // of a mask
+  bool is_index = false;     // a tensor of dtype int32 or int64
+  bool is_opmath = false;    // has the dtype in which `like` is computed
+  bool is_gradient = false;  // an output that is the gradient of the tensor `name`
+  bool keeps_wide = false;   // may be float32 if `like` has 16 bits
+
+  constexpr bool has_own_dtype() const { return is_opmath || keeps_wide; }
 };
 
 // A list that is filled at compile time.
@@ -77,8 +81,8 @@ struct Declaration {
   };
 
   std::string_view name;  // with its namespace
-  FixedList<Declared, max_arguments> arguments;
-  FixedList<Declared, 6> outputs;
+  FixedList<Argument, max_arguments> arguments;
+  FixedList<Argument, 6> outputs;
   FixedList<Requirement, 8> requirements;
   Mistake mistake;  // of the text; the rest is then incomplete
   CastPolicy under_autocast = CastPolicy::promote;
@@ -109,9 +113,9 @@ struct Declaration {
     return found ? static_cast<size_t>(at - outputs.begin()) : 0;
   }
 
-  // The argument whose dtype argument i has: the first tensor, or one that may be wider.
+  // The argument whose dtype argument i has: the first tensor, or one that has a dtype of its own.
   constexpr size_t dtype_of(size_t i) const {
-    for (size_t steps = 0; i != first && !arguments[i].may_be_wider && steps < max_arguments; ++steps) {
+    for (size_t steps = 0; i != first && !arguments[i].has_own_dtype() && steps < max_arguments; ++steps) {
       i = arguments[i].like;
     }
     return i;
@@ -195,9 +199,9 @@ constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
   return Kind::boolean;
 }
 
-// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices` and, in
-// an output, " opmath".
-constexpr void parse_name(std::string_view text, std::string_view indices, bool is_output, Declared& result,
+// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices`,
+// " opmath" and, in an argument, " keep_wide".
+constexpr void parse_name(std::string_view text, std::string_view indices, bool is_output, Argument& result,
                           Mistake& mistake) {
   if (const auto equals = find(text, "="); equals != text.npos) {
     result.value = trim(text.substr(equals + 1));
@@ -220,17 +224,20 @@ constexpr void parse_name(std::string_view text, std::string_view indices, bool 
   } else if (text == indices) {
     mistake.require(is_tensor(result.kind), {whole, " has a dtype; only a tensor has one"});
     result.is_index = true;
-  } else if (is_output && text == " opmath") {
+  } else if (text == " opmath") {
     result.is_opmath = true;
+  } else if (!is_output && text == " keep_wide") {
+    result.keeps_wide = true;
   } else {
     mistake.require(text.empty(),
-                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME or", indices,
-                     is_output ? " or opmath" : ""});
+                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME,", indices,
+                     is_output ? " or opmath" : ", opmath or keep_wide"});
   }
+  mistake.require(is_tensor(result.kind) || !result.has_own_dtype(), {whole, " has a dtype; only a tensor has one"});
 }
 
-constexpr Declared parse_argument(std::string_view text, Mistake& mistake) {
-  Declared result;
+constexpr Argument parse_argument(std::string_view text, Mistake& mistake) {
+  Argument result;
   const auto space = std::min(find(text, " "), text.size());
   result.type = text.substr(0, space);
   result.kind = kind_of(result.type, mistake);
@@ -242,8 +249,8 @@ constexpr Declared parse_argument(std::string_view text, Mistake& mistake) {
   return result;
 }
 
-constexpr Declared parse_output(std::string_view text, Mistake& mistake) {
-  Declared result;
+constexpr Argument parse_output(std::string_view text, Mistake& mistake) {
+  Argument result;
   result.type = "Tensor";
   const auto rest = text.substr(std::min(text.size(), result.type.size()));
   if (!mistake.require(text.starts_with(result.type) && (rest.empty() || rest[0] == ' ' || rest[0] == '['),
@@ -299,7 +306,7 @@ constexpr void parse(std::string_view text, Declaration& d) {
   });
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const auto name = d.arguments[i].name;
-    const auto is_same = [&](const Declared& other) { return !other.is_gradient && other.name == name; };
+    const auto is_same = [&](const Argument& other) { return !other.is_gradient && other.name == name; };
     mistake.require(d.find_argument(name) == i && std::none_of(d.outputs.begin(), d.outputs.end(), is_same),
                     {"two arguments or outputs have the name ", name});
   }
@@ -307,9 +314,13 @@ constexpr void parse(std::string_view text, Declaration& d) {
 
 // Finds the argument whose dtype each tensor has.
 constexpr void resolve_likes(Declaration& d) {
-  const auto is_required = [](const auto& a) { return a.kind == Kind::tensor && !a.is_index; };
-  const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
-  if (!d.mistake.require(first != d.arguments.end(), {d.name, " needs a floating-point Tensor that is not optional"})) {
+  const auto gives_dtype = [](const auto& a) {
+    return a.kind == Kind::tensor && !a.is_index && !a.has_own_dtype() && a.like_name.empty();
+  };
+  const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), gives_dtype);
+  if (!d.mistake.require(
+          first != d.arguments.end(),
+          {d.name, " needs a floating-point Tensor that is not optional, and not like another, opmath or keep_wide"})) {
     return;
   }
   d.first = static_cast<size_t>(first - d.arguments.begin());
@@ -322,7 +333,7 @@ constexpr void resolve_likes(Declaration& d) {
     o.like = o.like_name.empty() ? d.first : d.known_argument(o.like_name);
     if (o.is_gradient) {
       for (size_t i = 0; i < d.arguments.size(); ++i) {
-        const Declared& a = d.arguments[i];
+        const Argument& a = d.arguments[i];
         if (a.name != o.name) continue;
         d.mistake.require(!a.is_index, {o.name, " is a tensor of indices, which has no gradient"});
         if (o.pattern.text().empty()) o.pattern = a.pattern;
@@ -380,7 +391,7 @@ constexpr void order_checks(Declaration& d) {
       left = later;
     }
   }
-  for (const Declared& o : d.outputs) {
+  for (const Argument& o : d.outputs) {
     for (size_t i = 0; i < o.pattern.rank(); ++i) {
       for (const auto& t : o.pattern[i]) {
         d.mistake.require(letters.has(t), {o.pattern.text(), " of an output has a letter whose size no argument says"});
@@ -393,34 +404,64 @@ constexpr void order_checks(Declaration& d) {
 
 // Policies of a declaration.
 
-// The arguments may be float32 if the tensor that they are like (by default the first one) has 16 bits. Tensors that
-// are like them have their dtype. Autocast casts those of 16 bits to float32, whatever the operator's CastPolicy is.
-template <FixedString... Names>
-struct MayBeWider {
-  static constexpr void apply(Declaration& d) {
-    ((d.arguments[d.known_argument(Names.view())].may_be_wider = true), ...);
-  }
+// What a policy does unless it says otherwise.
+struct PolicyDefaults {
+  static constexpr bool is_inherited = false;  // by the backward operator
+  static constexpr void apply(Declaration&) {}
+  static constexpr void append_gradient(auto) {}
+  static constexpr void append_arguments(auto) {}
 };
 
 // What autocast does with the arguments.
 template <CastPolicy Policy>
-struct UnderAutocast {
+struct UnderAutocast : PolicyDefaults {
   static constexpr void apply(Declaration& d) { d.under_autocast = Policy; }
 };
 
-// If output_mask requests the gradient of Of, these optional arguments are required.
+// What a gradient reads.
+struct Gradient {
+  std::string_view of;
+  FixedList<std::string_view, max_arguments> reads;
+};
+
+// The gradient of Of reads these tensors. In the declaration of a backward operator: if output_mask requests the
+// gradient, those that are optional are required. In BackwardOf they are arguments and outputs of the operator.
 template <FixedString Of, FixedString... Names>
-struct GradientReads {
+struct GradientReads : PolicyDefaults {
   static constexpr void apply(Declaration& d) {
-    (d.requirements.push_back({d.known_gradient(Of.view()), d.known_argument(Names.view())}), ...);
+    const auto require = [&](std::string_view name) {
+      const size_t argument = d.known_argument(name);
+      const bool may_be_missing = d.arguments[argument].kind == Kind::optional_tensor;
+      if (may_be_missing) d.requirements.push_back({d.known_gradient(Of.view()), argument});
+    };
+    d.known_gradient(Of.view());
+    (require(Names.view()), ...);
   }
+  static constexpr void append_gradient(auto append) {
+    append(Gradient{Of.view(), {{Names.view()...}, sizeof...(Names)}});
+  }
+};
+
+// The GradientReads among the policies, in order.
+template <class... Policies>
+consteval auto gradients_in() {
+  FixedList<Gradient, 8> result;
+  (Policies::append_gradient([&](const Gradient& g) { result.push_back(g); }), ...);
+  return result;
+}
+
+// Further arguments of a backward operator, "int[] order=[]", after those that BackwardOf derives.
+template <FixedString... Arguments>
+struct FurtherArguments : PolicyDefaults {
+  static constexpr void append_arguments(auto append) { (append(Arguments.view()), ...); }
 };
 
 // The letters of dims along which the op computes its parts independently of each other: DTensor shards along them, as
 // along a first dim with "?". An output without a pattern has them where the first tensor has them. The first letter is
 // that of the rows, which vmap may add to (SharingVmapRule).
 template <FixedString Rows, FixedString... Letters>
-struct Independent {
+struct Independent : PolicyDefaults {
+  static constexpr bool is_inherited = true;
   static constexpr void apply(Declaration& d) {
     d.independent |= (bit(d, Rows.view()) | ... | bit(d, Letters.view()));
     d.rows = Rows.view()[0];
@@ -441,8 +482,9 @@ struct Independent {
 // The arguments from First to Last are the members of the aggregate T, in the same order. Then args.config() and
 // saved.config() return a T, and Op::call takes one in their place.
 template <class T, FixedString First, FixedString Last>
-struct Config {
+struct Config : PolicyDefaults {
   using type = T;
+  static constexpr bool is_inherited = true;
 
   static constexpr void apply(Declaration& d) {
     const size_t first = d.known_argument(First.view()), last = d.known_argument(Last.view());
@@ -465,7 +507,7 @@ template <class First, class... Rest>
 struct ConfigIn<First, Rest...> : ConfigIn<Rest...> {};
 
 template <class... Policies>
-constexpr Declaration declare(std::string_view text) {
+constexpr Declaration parsed(std::string_view text) {
   Declaration d;
   schema::parse(text, d);
   if (d.mistake.exists()) return d;
@@ -473,203 +515,12 @@ constexpr Declaration declare(std::string_view text) {
   schema::resolve_likes(d);
   if (d.mistake.exists()) return d;
   schema::order_checks(d);
-  for (const Declared& a : d.arguments) {
+  for (const Argument& a : d.arguments) {
     d.mistake.require(a.kind != Kind::mask || a.length == d.outputs.size(),
                       {a.type, " ", a.name, " must have an entry for each output"});
   }
   return d;
 }
-
-// What autocast does with the arguments. An operator whose name begins with an underscore is called by others, whose
-// arguments were cast, so it has no policy unless its declaration has one. One tensor has nothing to be promoted to.
-constexpr CastPolicy cast_policy(const Declaration& d) {
-  if (d.under_autocast != CastPolicy::promote) return d.under_autocast;
-  const bool is_internal = d.name[schema::find(d.name, "::") + 2] == '_';
-  const auto floating = std::count_if(d.arguments.begin(), d.arguments.end(),
-                                      [](const auto& a) { return is_tensor(a.kind) && !a.is_index; });
-  return is_internal || floating < 2 ? CastPolicy::none : CastPolicy::promote;
-}
-
-// A bit for each argument that may be wider than the first tensor, or that is like one that may.
-constexpr unsigned wide_arguments(const Declaration& d) {
-  unsigned result = 0;
-  for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const bool is_wide = is_tensor(d.arguments[i].kind) && d.dtype_of(i) != d.first;
-    result |= static_cast<unsigned>(is_wide) << i;
-  }
-  return result;
-}
-
-// Whether all patterns start with the same letter, as batching rules require.
-constexpr bool have_same_first_dim(const Declaration& d) {
-  char letter = 0;
-  auto starts_alike = [&](const Pattern& p) {
-    if (p.rank() == 0 || p[0].size() != 1 || p[0][0].letter == 0 || p[0][0].factor != 1) return false;
-    if (letter == 0) letter = p[0][0].letter;
-    return p[0][0].letter == letter;
-  };
-  const auto has_none = [](const Declared& o) { return o.pattern.text().empty(); };  // its shape is written by hand
-  return std::all_of(d.arguments.begin(), d.arguments.end(),
-                     [&](const auto& a) { return !is_tensor(a.kind) || starts_alike(a.pattern); }) &&
-         std::all_of(d.outputs.begin(), d.outputs.end(),
-                     [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
-}
-
-// The dim of the rows, not counting an optional first dim; -1 if there is none.
-constexpr int64_t row_dim(const Declaration& d, const Declared& tensor) {
-  for (size_t i = 1; tensor.pattern.has_optional() && i < tensor.pattern.rank(); ++i) {
-    if (d.rows != 0 && tensor.pattern.letter(i) == d.rows) return static_cast<int64_t>(i) - 1;
-  }
-  return -1;
-}
-
-// Whether rows share an argument that has none, such as the table in table[B?, V, F], points[B?, N, 3].
-constexpr bool rows_share(const Declaration& d) {
-  const auto count = [&](bool with) {
-    return std::count_if(d.arguments.begin(), d.arguments.end(),
-                         [&](const auto& a) { return is_tensor(a.kind) && (row_dim(d, a) >= 0) == with; });
-  };
-  return count(true) > 0 && count(false) > 0;
-}
-
-// A null-terminated string that is built at compile time.
-template <size_t N>
-struct FixedText {
-  std::array<char, N + 1> value{};
-  size_t size = 0;
-  constexpr void append(std::string_view text) { size = std::copy(text.begin(), text.end(), &value[size]) - &value[0]; }
-};
-
-// The schema that torch gets, without patterns.
-template <size_t N>
-constexpr FixedText<N> torch_schema(const Declaration& d) {
-  FixedText<N> text;
-  text.append(d.name.substr(schema::find(d.name, "::") + 2));
-  text.append("(");
-  for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const Declared& a = d.arguments[i];
-    if (i > 0) text.append(", ");
-    if (i == d.keyword_only) text.append("*, ");
-    for (const auto part :
-         {a.type, std::string_view(" "), a.name, std::string_view(a.value.empty() ? "" : "="), a.value}) {
-      text.append(part);
-    }
-  }
-  const bool is_one = d.outputs.size() == 1 && (d.outputs[0].is_gradient || d.outputs[0].name.empty());
-  text.append(is_one ? ") -> " : ") -> (");
-  for (size_t i = 0; i < d.outputs.size(); ++i) {
-    const Declared& o = d.outputs[i];
-    text.append(i == 0 ? "" : ", ");
-    text.append(o.type);
-    if (o.is_gradient || o.name.empty()) continue;
-    text.append(" ");
-    text.append(o.name);
-  }
-  if (!is_one) text.append(")");
-  return text;
-}
-
-// The rule for DTensor, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, then
-// those to shard along. A dim that is no letter alone is a "_". Empty if a tensor has no pattern.
-template <size_t N>
-constexpr FixedText<N> sharding_rule(const Declaration& d) {
-  FixedText<N> text;
-  const auto is_independent = [&](char letter) { return letter != 0 && (d.independent >> (letter - 'A') & 1) != 0; };
-  const auto append_dims = [&](const Pattern& pattern, bool all) {
-    text.append(pattern.has_optional() ? "..." : "");
-    for (size_t i = pattern.has_optional() ? 1 : 0; i < pattern.rank(); ++i) {
-      const char letter = pattern.letter(i);
-      text.append(letter != 0 && (all || is_independent(letter)) ? std::string_view(&letter, 1) : "_");
-    }
-  };
-  const Pattern& first = d.arguments[d.first].pattern;
-  bool begins = true;
-  for (const Declared& a : d.arguments) {
-    if (!is_tensor(a.kind)) continue;
-    if (a.pattern.text().empty()) return {};
-    text.append(begins ? "" : ",");
-    append_dims(a.pattern, true);
-    begins = false;
-  }
-  text.append("->");
-  for (size_t o = 0; o < d.outputs.size(); ++o) {
-    const bool has_pattern = !d.outputs[o].pattern.text().empty();
-    text.append(o == 0 ? "" : ",");
-    append_dims(has_pattern ? d.outputs[o].pattern : first, has_pattern);
-  }
-  text.append(first.has_optional() ? " ..." : " ");
-  for (char letter = 'A'; letter <= 'Z'; ++letter) {
-    if (is_independent(letter)) text.append({&letter, 1});
-  }
-  return text;
-}
-
-namespace schema {
-
-// "hidden Tensor rstd[N]": an output of the internal operator only.
-constexpr bool is_hidden(std::string_view output) { return output.starts_with("hidden "); }
-
-// Calls f for each output in "f(...) -> (Tensor a, hidden Tensor b)". The parser finds what is wrong with them.
-constexpr void for_each_output(std::string_view text, auto f) {
-  const auto arrow = find(text, "->");
-  if (arrow == text.npos) return;
-  const std::string_view outputs = trim(text.substr(arrow + 2));
-  if (!outputs.starts_with('(') || !outputs.ends_with(')')) return f(outputs);
-  Mistake ignored;
-  split(outputs.substr(1, outputs.size() - 2), ignored, f);
-}
-
-constexpr bool hides_outputs(std::string_view text) {
-  bool result = false;
-  for_each_output(text, [&](std::string_view output) { result = result || is_hidden(output); });
-  return result;
-}
-
-constexpr bool hidden_outputs_come_last(std::string_view text) {
-  bool result = true, after_hidden = false;
-  for_each_output(text, [&](std::string_view output) {
-    result = result && (is_hidden(output) || !after_hidden);
-    after_hidden = after_hidden || is_hidden(output);
-  });
-  return result;
-}
-
-// Appends the declaration of the operator with all outputs, whose name begins with an underscore, or of the one without
-// the hidden ones.
-constexpr void append_declaration(std::string_view text, bool with_hidden, auto append) {
-  const auto arrow = find(text, "->"), colons = std::min(find(text, "::") + 2, arrow);
-  append(text.substr(0, colons));
-  append(with_hidden ? "_" : "");
-  append(text.substr(colons, arrow - colons));
-  append("-> (");
-  std::string_view comma = "";
-  for_each_output(text, [&](std::string_view output) {
-    if (is_hidden(output)) {
-      if (!with_hidden) return;
-      output.remove_prefix(7);
-    }
-    append(comma);
-    append(output);
-    comma = ", ";
-  });
-  append(")");
-}
-
-template <FixedString Text, bool WithHidden>
-consteval auto declaration_text() {
-  constexpr size_t size = [] {
-    size_t result = 0;
-    append_declaration(Text.view(), WithHidden, [&](std::string_view part) { result += part.size(); });
-    return result;
-  }();
-  char text[size + 1] = {};
-  char* end = text;
-  append_declaration(Text.view(), WithHidden,
-                     [&](std::string_view part) { end = std::copy(part.begin(), part.end(), end); });
-  return FixedString<size + 1>(text);
-}
-
-}  // namespace schema
 
 // Not defined for a mistake, so that the compiler prints it.
 template <Mistake>
@@ -677,29 +528,6 @@ struct DeclarationWith;
 template <>
 struct DeclarationWith<Mistake{}> {
   static constexpr bool compiles = true;
-};
-
-// kit::Op without what needs torch.
-template <FixedString Text, class... Policies>
-struct Declare {
-  static constexpr Declaration declaration = declare<Policies...>(Text.view());
-  using Config = typename ConfigIn<Policies...>::type;
-  static_assert(DeclarationWith<declaration.mistake>::compiles);
-
- private:
-  static constexpr auto name_text = [] {
-    FixedText<declaration.name.size()> text;
-    text.append(declaration.name);
-    return text;
-  }();
-  static constexpr auto schema_text = torch_schema<sizeof(Text.value)>(declaration);
-  static constexpr auto sharding_text = sharding_rule<sizeof(Text.value) + 32>(declaration);
-
- public:
-  static constexpr std::string_view text = Text.view();
-  static constexpr const char* name = name_text.value.data();            // with its namespace
-  static constexpr const char* torch_schema = schema_text.value.data();  // without patterns
-  static constexpr const char* sharding_rule = sharding_text.value.data();
 };
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -14,13 +14,13 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Pointers to the arguments of a call, whose types follow from the declaration.
-using Arguments = const void* const*;
+using ArgumentPointers = const void* const*;
 
 // Throws unless the arguments match the declaration. The returned Checker knows the sizes. Errors name `op`.
-Checker check_arguments(const char* op, const Declaration& declaration, Arguments arguments);
+Checker check_arguments(const char* op, const Declaration& declaration, ArgumentPointers arguments);
 
 // Output number o of the arguments that were checked.
-Output output_of(const Checker& checked, const Declaration& declaration, size_t o, Arguments arguments);
+Output output_of(const Checker& checked, const Declaration& declaration, size_t o, ArgumentPointers arguments);
 
 template <class TheOp>
 auto addresses_of(const Args<TheOp>& args) {
@@ -48,6 +48,8 @@ Checker checked(const Args<TheOp>& args) {
   return check_arguments(TheOp::base_name(), TheOp::declaration, addresses_of(args).data());
 }
 
+namespace detail {
+
 // Allocates the outputs, and calls Function with the call's Args and the outputs. Those that output_mask excludes or
 // that the operator hides are undefined there.
 template <class TheOp, auto Function, auto Shape, class Type = typename TheOp::Type>
@@ -57,7 +59,8 @@ template <class TheOp, auto Function, auto Shape, class R, class... As>
 struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
   static R run(As... all) {
     constexpr size_t count = tensor_count<R>;
-    const auto shape = Shape(Args<TheOp>(all...));
+    const Args<TheOp> args(all...);
+    const auto shape = Shape(args);
     Outputs<WithHidden<TheOp>> outputs;
     const auto allocate_where = [&](bool requested) {
       for (size_t o = 0; o < count; ++o) {
@@ -70,23 +73,23 @@ struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
       }
     };
     allocate_where(true);
-    Function(Args<WithHidden<TheOp>>(all...), outputs);
-    if constexpr ((is_output_mask<std::remove_cvref_t<As>> || ...)) allocate_where(false);
     if constexpr (std::is_same_v<WithHidden<TheOp>, TheOp>) {
-      return from_array<R>(std::move(outputs));
+      Function(args, outputs);
     } else {
-      std::array<Tensor, count> visible;
-      std::move(outputs.begin(), outputs.begin() + count, visible.begin());
-      return from_array<R>(std::move(visible));
+      Function(Args<WithHidden<TheOp>>(all...), outputs);
     }
+    if constexpr ((is_output_mask<std::remove_cvref_t<As>> || ...)) allocate_where(false);
+    return from_array<R>(std::move(outputs));
   }
 };
+
+}  // namespace detail
 
 // void Function(const Args<TheOp>&, const Outputs<TheOp>&), of WithHidden if the operator hides outputs, for
 // m.impl(TheOp::name, kit::kernel<...>()). Shape is that of kit::define.
 template <class TheOp, auto Function, auto Shape = outputs_of<TheOp>>
 constexpr auto kernel() {
-  return TORCH_FN((AllocatingKernel<TheOp, Function, Shape>::run));
+  return TORCH_FN((detail::AllocatingKernel<TheOp, Function, Shape>::run));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -72,6 +72,8 @@ T replaced(const T& arg, const Tensor*& next) {
   }
 }
 
+namespace detail {
+
 template <class TheOp, auto Shape, class Type, int Leading, bool Sharing, int... OwnRanks>
 struct VmapRule;
 
@@ -95,8 +97,10 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, Sharing, OwnRanks...> {
   }
 };
 
+}  // namespace detail
+
 template <class TheOp, auto Shape, int Leading, int... OwnRanks>
-using VmapKernel = VmapRule<TheOp, Shape, typename TheOp::Type, Leading, /*Sharing=*/false, OwnRanks...>;
+using VmapKernel = detail::VmapRule<TheOp, Shape, typename TheOp::Type, Leading, /*Sharing=*/false, OwnRanks...>;
 
 template <class Op, auto Shape, int Leading, int... OwnRanks>
 auto vmap_leading() {
@@ -119,7 +123,7 @@ auto vmap() {
     constexpr auto own = [](size_t i) {
       return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
     };
-    using Rule = VmapRule<TheOp, Shape, typename TheOp::Type, 1, rows_share(declaration), own(I)...>;
+    using Rule = detail::VmapRule<TheOp, Shape, typename TheOp::Type, 1, rows_share(declaration), own(I)...>;
     return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN(Rule::run));
   }(std::make_index_sequence<declaration.tensor_count()>());
 }

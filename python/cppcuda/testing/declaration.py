@@ -66,7 +66,7 @@ def _value(dim: Iterable[Term], letters: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True)
-class Declared:
+class Argument:
     """An argument or an output. The name of an output that is a gradient is that of the input."""
 
     type: str
@@ -74,6 +74,8 @@ class Declared:
     pattern: Pattern | None = None
     like: str = ""
     is_index: bool = False
+    is_opmath: bool = False  # float32 beside 16 bits
+    keeps_wide: bool = False  # may be float32 beside 16 bits
     is_gradient: bool = False
     has_default: bool = False
 
@@ -82,7 +84,7 @@ class Declared:
         return self.type in ("Tensor", "Tensor?")
 
 
-_ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+))?( int32 or int64)?")
+_ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+))?( int32 or int64| opmath| keep_wide)?")
 _OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+))?( int64| opmath)?")
 
 
@@ -91,21 +93,31 @@ def _split(text: str) -> Iterator[str]:
     yield from filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text)))
 
 
-def _argument(text: str) -> Declared:
+def _argument(text: str) -> Argument:
     text, equals, _ = text.partition("=")
     found = _ARGUMENT.fullmatch(text.strip())
     assert found, text
-    kind, name, pattern, like, index = found.groups("")
+    kind, name, pattern, like, dtype = found.groups("")
     sizes = Pattern.parse(pattern) if pattern else None
-    return Declared(kind, name, sizes, like, bool(index), has_default=bool(equals))
+    return Argument(
+        kind,
+        name,
+        sizes,
+        like,
+        is_index=dtype == " int32 or int64",
+        is_opmath=dtype == " opmath",
+        keeps_wide=dtype == " keep_wide",
+        has_default=bool(equals),
+    )
 
 
-def _output(text: str) -> Declared:
+def _output(text: str) -> Argument:
     found = _OUTPUT.fullmatch(text)
     assert found, text
     gradient, name, pattern, like, dtype = found.groups("")
     sizes = Pattern.parse(pattern) if pattern else None
-    return Declared("Tensor", name, sizes, like, dtype == " int64", bool(gradient))
+    index, opmath = dtype == " int64", dtype == " opmath"
+    return Argument("Tensor", name, sizes, like, is_index=index, is_opmath=opmath, is_gradient=bool(gradient))
 
 
 def shape_of(argument: Any) -> tuple[int, ...]:
@@ -122,9 +134,8 @@ def spell_dtype(dtype: torch.dtype) -> str:
 @dataclass(frozen=True)
 class Declaration:
     name: str  # without the namespace
-    arguments: tuple[Declared, ...]
-    outputs: tuple[Declared, ...]
-    wider: frozenset[str] = frozenset()  # arguments that may be float32 beside 16 bits
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
     reads: tuple[tuple[str, str], ...] = ()  # (output, optional argument that its gradient reads)
     independent: str = ""  # letters of dims whose parts are computed independently; that of the rows first
     autocast: str = "none"
@@ -144,7 +155,6 @@ class Declaration:
             name,
             tuple(map(_argument, _split(arguments))),
             tuple(map(_output, _split(outputs))),
-            wider=frozenset(line[1] for line in words if line[0] == "wider"),
             reads=tuple((line[1], line[2]) for line in words if line[0] == "reads"),
             **values,
         )
@@ -168,9 +178,15 @@ class Declaration:
         return dict(zip(self.names[: len(args)], args, strict=True))
 
     @cached_property
+    def own_dtypes(self) -> frozenset[str]:
+        """The arguments whose dtype may differ from that of the first one."""
+        return frozenset(a.name for a in self.arguments if a.is_opmath or a.keeps_wide)
+
+    @cached_property
     def first(self) -> str:
         """The argument that the dtypes and devices of the others are compared with."""
-        return next(a.name for a in self.arguments if a.type == "Tensor" and not a.is_index)
+        given = (a for a in self.arguments if a.type == "Tensor" and not (a.is_index or a.like))
+        return next(a.name for a in given if a.name not in self.own_dtypes)
 
     @cached_property
     def optional_dim(self) -> str:
@@ -178,17 +194,24 @@ class Declaration:
         return next((a.pattern.optional for a in self.arguments if a.pattern and a.pattern.optional), "")
 
     def like(self, name: str) -> str:
-        """The argument whose dtype an argument has: the first one, or one that may be wider."""
-        while name != self.first and name not in self.wider:
+        """The argument whose dtype an argument has: the first one, or one with a dtype of its own."""
+        while name != self.first and name not in self.own_dtypes:
             name = self.arguments[self.names.index(name)].like or self.first
         return name
 
-    def like_of_output(self, output: Declared) -> str:
+    def like_of_output(self, output: Argument) -> str:
         return self.like(output.name if output.is_gradient and output.name in self.names else output.like or self.first)
 
-    def is_wide(self, argument: int) -> bool:
+    def dtype_is_of(self, argument: int) -> Argument:
+        return self.arguments[self.names.index(self.like(self.names[argument]))]
+
+    def is_opmath(self, argument: int) -> bool:
+        """Whether an argument is float32 if the first one has 16 bits."""
+        return self.arguments[argument].is_tensor and self.dtype_is_of(argument).is_opmath
+
+    def may_be_wide(self, argument: int) -> bool:
         """Whether an argument may be float32 while the first one has 16 bits."""
-        return self.arguments[argument].is_tensor and self.like(self.names[argument]) != self.first
+        return self.arguments[argument].is_tensor and self.dtype_is_of(argument).keeps_wide
 
     def autocast_dtypes(self, args: Sequence[Any], cast: torch.dtype) -> tuple[torch.dtype, ...]:
         """The dtypes of the outputs of a call under autocast, none of whose tensors is float64."""
@@ -257,14 +280,17 @@ class Declaration:
                 raise RefusedError(f"{argument} must be a Tensor if the gradient of {output} is requested, got None")
         self.letters(args)
 
-    def _check_kind(self, a: Declared, t: Tensor, by_name: dict[str, Any]) -> None:
+    def _check_kind(self, a: Argument, t: Tensor, by_name: dict[str, Any]) -> None:
         """The dtype and the device."""
         like = a.like or self.first
         other = by_name.get(like)
-        if not a.is_index and other is not None and t.dtype != other.dtype:
-            may_be_wider = a.name in self.wider and other.dtype in SIXTEEN_BIT
-            if not (may_be_wider and t.dtype == torch.float32):
-                expected = f"{spell_dtype(other.dtype)}, the dtype of {like}{', or float32' * may_be_wider}"
+        if not a.is_index and other is not None:
+            wide = torch.float32 if other.dtype in SIXTEEN_BIT else other.dtype
+            allowed = {wide} if a.is_opmath else {other.dtype, wide} if a.keeps_wide else {other.dtype}
+            if t.dtype not in allowed:
+                expected = f"{spell_dtype(other.dtype)}, the dtype of {like}{', or float32' * (len(allowed) > 1)}"
+                if a.is_opmath:
+                    expected = f"{spell_dtype(wide)}, the opmath dtype of {like}"
                 raise RefusedError(f"{a.name} must be of dtype {expected}, got {spell_dtype(t.dtype)}")
         first = by_name[self.first]
         if t.device != first.device:

@@ -225,8 +225,8 @@ def variable_outputs(result: Any) -> tuple[Tensor, ...]:
     return tuple(t for t in every if is_variable(t)) or every
 
 
-def is_wide(argument: int, t: T) -> bool:
-    return t.wide
+def is_wide(argument: int, t: T, mixed: bool) -> bool:
+    return mixed and t.wide
 
 
 def make_tensor(t: T, dtype: torch.dtype, device: str, seed: int) -> Tensor:
@@ -242,13 +242,13 @@ def make_sample(
     dtype: torch.dtype,
     device: str,
     mixed: bool = False,
-    is_wide: Callable[[int, T], bool] = is_wide,
+    is_wide: Callable[[int, T, bool], bool] = is_wide,
     constants: frozenset[int] = frozenset(),
 ) -> Sample:
     args, index = [], 0
     for i, arg in enumerate(spec.args):
         if isinstance(arg, T):
-            tensor_dtype = torch.float32 if mixed and is_wide(i, arg) else dtype
+            tensor_dtype = torch.float32 if dtype in SIXTEEN_BIT and is_wide(i, arg, mixed) else dtype
             tensor = make_tensor(arg, tensor_dtype, device, zlib.crc32(spec.name.encode()) + index)
             layout = spec.layouts[index] if spec.layouts else None
             args.append(layout(tensor) if layout and tensor.numel() else tensor)
@@ -458,18 +458,21 @@ class OpEntry:
             raise ValueError(f"OpEntry: {self.name} has no argument {', '.join(sorted(unknown))}")
         return frozenset(i for i, name in enumerate(self.argument_names) if name not in self.differentiable)
 
-    def is_wide(self, argument: int, t: T) -> bool:
-        """Whether an argument may be float32 while others have 16 bits."""
-        return self.declaration.is_wide(argument) if self.declaration else t.wide
+    def is_wide(self, argument: int, t: T, mixed: bool) -> bool:
+        """Whether an argument is float32 while others have 16 bits; mixed: if it may have 16 bits, too."""
+        if not self.declaration:
+            return mixed and t.wide
+        return self.declaration.is_opmath(argument) or (mixed and self.declaration.may_be_wide(argument))
 
     @cached_property
-    def has_wide(self) -> bool:
-        return any(isinstance(a, T) and self.is_wide(i, a) for s in self.specs for i, a in enumerate(s.args))
+    def may_be_mixed(self) -> bool:
+        given = [(i, a) for s in self.specs for i, a in enumerate(s.args) if isinstance(a, T)]
+        return any(self.is_wide(i, a, True) and not self.is_wide(i, a, False) for i, a in given)
 
     @property
     def dtypes(self) -> list[tuple[torch.dtype, bool]]:
         """The dtypes of a call, each with `mixed`: whether the wide arguments are float32 beside 16-bit ones."""
-        mixed = (False, True) if self.has_wide else (False,)
+        mixed = (False, True) if self.may_be_mixed else (False,)
         return [(dtype, m) for dtype in self.plain_dtypes for m in (mixed if dtype in SIXTEEN_BIT else (False,))]
 
     @property
@@ -499,7 +502,7 @@ class OpEntry:
 
     def of_size(self, rows: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Sample:
         args = self.sized(rows) if self.sized else self._derived.rows_args(self, rows)
-        return make_sample(Spec(f"{rows} rows", args), dtype, device, constants=self.constants)
+        return make_sample(Spec(f"{rows} rows", args), dtype, device, False, self.is_wide, self.constants)
 
     @property
     def row_dims(self) -> RowDims:

@@ -203,9 +203,9 @@ struct Loops {
   }
 
   template <class P>
-  CPPCUDA_INLINE static void read(const Strided<P>& points, int64_t batch, int64_t n, int valid,
+  CPPCUDA_INLINE static void read(const RowsOf<P>& points, int64_t batch, int64_t n, int valid,
                                   A (&to)[axes][block_points]) {
-    if (valid == block_points && points.column == 1 && points.row == axes) {
+    if (valid == block_points && points.inner == 1 && points.row == axes) {
       const P* from = points.at(batch, n);
       for (int i = 0; i < block_points; ++i) {
         for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(from[i * axes + d]);
@@ -214,7 +214,7 @@ struct Loops {
     }
     for (int i = 0; i < block_points; ++i) {
       const P* point = points.at(batch, n + (i < valid ? i : valid - 1));
-      for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(point[d * points.column]);
+      for (int d = 0; d < axes; ++d) to[d][i] = static_cast<A>(point[d * points.inner]);
     }
   }
 
@@ -233,13 +233,13 @@ struct Loops {
     const int64_t column = level * p.features, first_row = p.lookup.first_row(level),
                   rows = p.lookup.end_row(level) - first_row;
     // A lane whose corner is missing may read the first row.
-    const auto has_offsets = [&](const Strided<T>& table) {
-      return rows > 0 && rows * table.row + p.features * table.column <= std::numeric_limits<int32_t>::max();
+    const auto has_offsets = [&](const RowsOf<T>& table) {
+      return rows > 0 && rows * table.row + p.features * table.inner <= std::numeric_limits<int32_t>::max();
     };
     const bool lanes_are_points = p.features <= Calls::max_features_of_points && has_offsets(p.table) &&
                                   has_offsets(p.second) && !(Lookup::gives_slopes && has_slopes(p));
     const auto prepare = [&](Block<count>& block) {
-      const auto set_rows = [&](const Strided<T>& table, int from) {
+      const auto set_rows = [&](const RowsOf<T>& table, int from) {
         if (lanes_are_points) {
           Cell::template set_offsets<true>(block, table.row, 0, rows, block.terms.offset + from);
           return false;
@@ -264,11 +264,11 @@ struct Loops {
                                         .table = lanes_are_points ? p.table.at(batch, first_row) : nullptr,
                                         .second = count > corners ? p.second.at(batch, first_row) : nullptr,
                                         .table_is_large = rows * p.table.row * sizeof(T) > large_table,
-                                        .step = p.table.column,
-                                        .second_step = p.second.column,
-                                        .grad = p.grad.data ? p.grad.at(batch, n) + column * p.grad.column : nullptr,
+                                        .step = p.table.inner,
+                                        .second_step = p.second.inner,
+                                        .grad = p.grad.data ? p.grad.at(batch, n) + column * p.grad.inner : nullptr,
                                         .grad_row = p.grad.row,
-                                        .grad_step = p.grad.data ? p.grad.column : 1,
+                                        .grad_step = p.grad.inner,
                                         .out = p.out ? p.out + row * p.columns() + column : nullptr,
                                         .out_row = p.columns()};
       if constexpr (Lookup::gives_slopes && count == corners) {
@@ -328,9 +328,9 @@ struct Loops {
                       .has_missing = block.has_missing,
                       .table_is_large = size * static_cast<int64_t>(sizeof(A)) > large_table,
                       .sums = lanes_are_points ? table + begin * p.features : nullptr,
-                      .grad = p.grad.at(batch, n) + column * p.grad.column,
+                      .grad = p.grad.at(batch, n) + column * p.grad.inner,
                       .grad_row = p.grad.row,
-                      .grad_step = p.grad.column});
+                      .grad_step = p.grad.inner});
     });
   }
 };

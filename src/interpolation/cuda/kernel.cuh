@@ -16,12 +16,12 @@ namespace cppcuda::interpolation {
 // than twice as many kernels.
 template <class T>
 struct Points {
-  Strided<T> narrow;
-  Strided<float> wide;
+  RowsOf<T> narrow;
+  RowsOf<float> wide;
 
-  Points(const Strided<T>& points) : narrow(points) {}
+  Points(const RowsOf<T>& points) : narrow(points) {}
   template <class P>
-  Points(const Strided<P>& points) : wide(points) {}
+  Points(const RowsOf<P>& points) : wide(points) {}
 
   CPPCUDA_HOST_DEVICE bool given() const { return narrow.data || wide.data; }
 
@@ -30,11 +30,11 @@ struct Points {
     if (sizeof(T) == 2 && wide.data) {
       const float* from = wide.at(batch, n);
 #pragma unroll
-      for (int d = 0; d < Axes; ++d) to[d][0] = static_cast<A>(from[d * wide.column]);
+      for (int d = 0; d < Axes; ++d) to[d][0] = static_cast<A>(from[d * wide.inner]);
     } else {
       const T* from = narrow.at(batch, n);
 #pragma unroll
-      for (int d = 0; d < Axes; ++d) to[d][0] = static_cast<A>(from[d * narrow.column]);
+      for (int d = 0; d < Axes; ++d) to[d][0] = static_cast<A>(from[d * narrow.inner]);
     }
   }
 };
@@ -150,9 +150,9 @@ struct Located {
   // `from` is the first row of the point's level. The loads of `together` corners, all or half of them, are in flight
   // at once.
   template <int N, int together = corners < 8 ? corners : 8, class T, class F>
-  __device__ void for_each_corner(const T* from, const Strided<T>& table, int64_t f, F call) const {
+  __device__ void for_each_corner(const T* from, const RowsOf<T>& table, int64_t f, F call) const {
     static_assert(together == corners || 2 * together == corners);
-    from = kit::base_address(from + f * table.column);
+    from = kit::base_address(from + f * table.inner);
 #pragma unroll 1
     for (int first = 0; first < corners; first += together) {
       kit::Pack<T, N> x[together];
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kit::threads_per_block, forward_blocks<T>(Look
   constexpr int axes = Lookup::axes, together = levels_of_store<T>(F), count = together * F;
   constexpr int width = F < kit::pack_size<T> ? F : kit::pack_size<T>;
   constexpr int pack = count < kit::pack_size<T> ? count : kit::pack_size<T>;
-  const Strided<T> rows{nullptr, 0, F, 1};
+  const RowsOf<T> rows{.row = F};
   Lanes(0).for_each(work.count, [&](int64_t index) {
     const Place place = place_of(work, index);
     const Levels levels = Levels::of(p.lookup, place, together);
@@ -353,9 +353,9 @@ __global__ void __launch_bounds__(kit::threads_per_block, grad_points_blocks<T>(
     for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level);
       const T* table = p.table.at(place.batch, p.lookup.first_row(level));
-      const T* grad = p.grad.at(place.batch, place.n) + level * p.features * p.grad.column;
+      const T* grad = p.grad.at(place.batch, place.n) + level * p.features * p.grad.inner;
       for (int64_t f = int64_t{lanes.index} * N; f < p.features; f += int64_t{lanes.count} * N) {
-        const auto g = kit::load_strided<N>(grad, f, p.grad.column);
+        const auto g = kit::load_strided<N>(grad, f, p.grad.inner);
         at.template for_each_corner<N>(table, p.table, f, [&](int c, bool is_missing, const auto& x) {
           const A dot = product<A>(g, x, is_missing);
 #pragma unroll
@@ -384,14 +384,14 @@ __global__ void __launch_bounds__(kit::threads_per_block, double_backward_blocks
     for (int level = levels.first; level < levels.end; ++level) {
       const Located<A, Lookup> at(p.lookup, points, place, level, p.order);
       const int64_t first_row = p.lookup.first_row(level), column = level * p.features;
-      const T* grad = p.grad.data ? p.grad.at(place.batch, place.n) + column * p.grad.column : nullptr;
+      const T* grad = p.grad.data ? p.grad.at(place.batch, place.n) + column * p.grad.inner : nullptr;
       for (int64_t f = int64_t{lanes.index} * N; f < p.features; f += int64_t{lanes.count} * N) {
         kit::Pack<T, N> g{};
-        if (grad) g = kit::load_strided<N>(grad, f, p.grad.column);
+        if (grad) g = kit::load_strided<N>(grad, f, p.grad.inner);
         A sum[N] = {};
         // Adds the rows of a table times `weight`, and their products with grad times `slope`. With the loads of all
         // corners in flight, and the weights of all corners in registers, few threads would fit on a multiprocessor.
-        const auto add = [&](const Strided<T>& table, auto weight, auto slope) {
+        const auto add = [&](const RowsOf<T>& table, auto weight, auto slope) {
           const T* from = table.at(place.batch, first_row);
           at.template for_each_corner<N, half>(from, table, f, [&](int c, bool is_missing, const auto& x) {
             add_row(sum, is_missing ? A(0) : weight(c), x);
@@ -436,9 +436,9 @@ __global__ void __launch_bounds__(kit::threads_per_block)
       A weight[corners];
       at.weigh(directions, place, weight);
       A* table = kit::base_address(p.table + (place.batch * rows + p.lookup.first_row(level)) * features);
-      const T* grad = p.grad.at(place.batch, place.n) + level * features * p.grad.column;
+      const T* grad = p.grad.at(place.batch, place.n) + level * features * p.grad.inner;
       for (int64_t f = int64_t{lanes.index} * N; f < features; f += int64_t{lanes.count} * N) {
-        const auto g = kit::load_strided<N>(grad, f, p.grad.column);
+        const auto g = kit::load_strided<N>(grad, f, p.grad.inner);
 #pragma unroll
         for (int c = 0; c < corners; ++c) {
           if (at.is_missing(c)) continue;
@@ -508,7 +508,7 @@ __global__ void __launch_bounds__(kit::threads_per_block) sum_kernel(SumParams<T
           const int64_t term = p.order[first + k];
           const Place place = place_of(work, p.first + count.divide(static_cast<int32_t>(term)).remainder);
           const T* grad = p.grad.at(place.batch, place.n);
-          values[k] = p.weight[term] * static_cast<A>(grad[(place.group * p.features + f) * p.grad.column]);
+          values[k] = p.weight[term] * static_cast<A>(grad[(place.group * p.features + f) * p.grad.inner]);
         }
 #pragma unroll
         for (int k = 0; k < together; ++k) {

@@ -22,8 +22,8 @@ Interpolation<T, T, Lookup> without_points(const Interpolation<T, P, Lookup>& p)
 
 // Whether accesses of this many values are aligned. A row is contiguous.
 template <class T>
-bool is_aligned(const Strided<T>& t, int width) {
-  return !t.data || (t.column == 1 && kit::is_aligned(t.data, {t.batch, t.row}, width * sizeof(T)));
+bool is_aligned(const RowsOf<T>& t, int width) {
+  return !t.data || (t.inner == 1 && kit::is_aligned(t.data, {t.batch, t.row}, width * sizeof(T)));
 }
 
 // Calls f(std::integral_constant<int, N>) with N = pack, 2 or 1.

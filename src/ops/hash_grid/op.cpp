@@ -101,41 +101,15 @@ void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<D
 // ---- derivatives
 
 // The corners of points at each level are rows of the level's table.
-class Grid {
- public:
+struct Grid {
   using Forward = hash_grid::Forward;
   using Backward = hash_grid::Backward;
   using DoubleBackward = hash_grid::DoubleBackward;
   static constexpr const char *features = "params", *grad_features = "grad(params)", *second = "grad_grad_params";
 
-  // The number of parameters, which the other operators take.
-  struct Attributes {
-    static constexpr auto attribute_names = kit::names("size");
-    static auto attributes(const kit::Args<Forward>& args) {
-      return std::make_tuple(std::vector<c10::SymInt>{args["params"].sym_size(-1)});
-    }
-  };
-
-  template <class Saved>
-  explicit Grid(const Saved& saved) : size_(saved.template attribute<"size">()), config_(saved.config()) {}
-
-  Tensor forward(const Tensor& params, const Tensor& points) const { return Forward::call(params, points, config_); }
-  auto backward(const Tensor& grad, const OptionalTensor& params, const Tensor& points,
-                const c10::List<bool>& output_mask) const {
-    return Backward::call(grad, params, points, size_, config_, output_mask);
+  static c10::SymInt columns(const kit::Call<DoubleBackward>& call) {
+    return call.attribute<"n_levels">() * call.attribute<"n_features_per_level">();
   }
-  auto double_backward(const Tensor& grad, const OptionalTensor& params, const Tensor& points,
-                       const OptionalTensor& grad_grad_params, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
-    return DoubleBackward::call(grad, params, points, grad_grad_params, grad_grad_points, size_, config_, output_mask,
-                                order);
-  }
-
-  c10::SymInt columns() const { return config_.n_levels * config_.n_features_per_level; }
-
- private:
-  std::vector<c10::SymInt> size_;
-  HashGridConfig config_;
 };
 
 TORCH_LIBRARY_FRAGMENT(cppcuda, m) {

@@ -23,7 +23,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "cppcuda/kit/formula.h"
+#include "cppcuda/kit/call.h"
 #include "ops/lltm_cell/op.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -142,25 +142,7 @@ inline std::array<Tensor, 2> hessian_along(const Tensor& grad_hy, const Tensor& 
   return {at::cat({h0, h1, h2}, -1), tangent_total_cy};
 }
 
-struct CellFormula {
-  using Op = Cell;
-  static constexpr auto reads = kit::reads<Op>({
-      {"input", {"weight", "cx", "gates"}},
-      {"weight", {"input", "hx", "cx", "gates"}},
-      {"bias", {"cx", "gates"}},
-      {"hx", {"weight", "cx", "gates"}},
-      {"cx", {"cx", "gates"}},
-  });
-
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<CellFormula>& saved,
-                             const kit::Need<Op>& need) {
-    const auto when = [](bool read, const Tensor& t) { return read ? kit::to_optional(t) : std::nullopt; };
-    return kit::to_array(Backward::call(
-        kit::to_optional(grads["hy"]), kit::to_optional(grads["cy"]), kit::to_optional(grads["gates"]), saved["gates"],
-        when(need["weight"], saved["input"]), when(need["input"] || need["hx"], saved["weight"]),
-        when(need["weight"], saved["hx"]), saved["cx"], kit::to_list(need)));
-  }
-
+struct CellFormula : kit::GradientsBy<Cell, Backward> {
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<CellFormula>& saved) {
     const auto [x, w, b, h, c, g] = saved.get<"input", "weight", "bias", "hx", "cx", "gates">();
     const auto [tangent_input, tangent_weight, tangent_bias, tangent_hx, tangent_cx] =

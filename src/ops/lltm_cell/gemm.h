@@ -2,7 +2,7 @@
 
 // The matrix products, computed by ATen. The shapes are those in op.h.
 
-#include "cppcuda/kit/op.h"
+#include "types.h"
 
 namespace cppcuda::ops::lltm_cell {
 

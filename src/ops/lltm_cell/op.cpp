@@ -14,7 +14,7 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
-#include "cppcuda/kit/row_strides.h"
+#include "cppcuda/kit/fill.h"
 #include "ops/lltm_cell/cuda/launch.h"
 #include "ops/lltm_cell/gemm.h"
 #include "ops/lltm_cell/params.h"
@@ -50,12 +50,6 @@ bool is_small_on_cpu(const CellSizes& cell, int64_t value_bytes) {
 // The largest state whose recurrent weights should stay in the cache of a core over the steps of a sequence.
 constexpr int64_t max_size_in_cache = 512;
 
-template <class T>
-Matrix<T> matrix(const Tensor& t) {
-  if (!t.defined()) return {};
-  return {t.const_data_ptr<T>(), kit::row_stride(t, 1), t.stride(-1)};
-}
-
 bool takes_small(const CellSizes& sizes, std::initializer_list<Tensor> arguments) {
   for (const Tensor& t : arguments) {
     if (t.defined() && (t.dim() == 3 || !t.is_contiguous())) return false;
@@ -71,38 +65,37 @@ Tensor gates_of(const Tensor& states) {
   return kit::allocate({sizes, states.options()});
 }
 
+template <template <class, class> class Params, class TheOp>
+void run_small(const kit::Args<TheOp>& args, const kit::Outputs<TheOp>& out, const CellSizes& sizes,
+               at::ScalarType dtype) {
+  const auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
+    kit::run(args["cx"].device(),
+             kit::fill<Params<T, C>>(args, out, static_cast<int>(sizes.rows), static_cast<int>(sizes.inputs),
+                                     static_cast<int>(sizes.size)));
+  };
+  kit::visit_dtypes(dtype, args["cx"].scalar_type(), call);
+}
+
 void forward(const kit::Args<Cell>& args, const kit::Outputs<Cell>& out) {
-  const Tensor &hy = out["hy"], &cy = out["cy"];
-  const Tensor gates = out["gates"].defined() ? out["gates"] : gates_of(hy);
+  kit::Outputs<Cell> all = out;
+  if (!all["gates"].defined()) all["gates"] = gates_of(out["hy"]);
+  const auto& [hy, cy, gates] = static_cast<const std::array<Tensor, 3>&>(all);
   if (gates.numel() == 0) return;
   const Tensor &input = args["input"], &weight = args["weight"], &bias = args["bias"], &hx = args["hx"],
                &cx = args["cx"];
   const CellSizes sizes{cx.size(-2), input.size(-1), cx.size(-1)};
   if (takes_small(sizes, {input, weight, bias, hx, cx})) {
-    auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-      kit::run(cx.device(), SmallForwardParams<T, C>{.input = input.const_data_ptr<T>(),
-                                                     .weight = weight.const_data_ptr<T>(),
-                                                     .bias = bias.const_data_ptr<T>(),
-                                                     .hx = hx.const_data_ptr<T>(),
-                                                     .cx = cx.const_data_ptr<C>(),
-                                                     .hy = hy.mutable_data_ptr<T>(),
-                                                     .gates = gates.mutable_data_ptr<T>(),
-                                                     .cy = cy.mutable_data_ptr<C>(),
-                                                     .rows = static_cast<int>(sizes.rows),
-                                                     .inputs = static_cast<int>(sizes.inputs),
-                                                     .size = static_cast<int>(sizes.size)});
-    };
-    return kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    return run_small<SmallForwardParams>(args, all, sizes, gates.scalar_type());
   }
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   affine(gates, concatenate(hx, input), weight, bias);
   auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-    const auto state = matrix<C>(cx);
+    const auto state = kit::rows_of<C>(cx, 1);
     kit::run(cx.device(), ForwardParams<T, C>{.gates = gates.const_data_ptr<T>(),
                                               .cx = state,
                                               .hy = hy.mutable_data_ptr<T>(),
                                               .cy = cy.mutable_data_ptr<C>(),
-                                              .rows = kit::make_rows(cx, 1, state.rows),
+                                              .rows = kit::make_rows(cx, 1, state),
                                               .size = cx.size(-1)});
   };
   kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
@@ -113,19 +106,16 @@ void forward(const kit::Args<Cell>& args, const kit::Outputs<Cell>& out) {
 void pointwise_backward(const Tensor& grad_hy, const Tensor& grad_cy, const Tensor& grad_gates, const Tensor& gates,
                         const Tensor& cx, const Tensor& total_grad_gates, const Tensor& grad_cx) {
   auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-    BackwardParams<T, C> p{
-        .grad_hy = matrix<T>(grad_hy),
-        .grad_cy = matrix<C>(grad_cy),
-        .grad_gates = matrix<T>(grad_gates),
-        .gates = matrix<T>(gates),
-        .cx = matrix<C>(cx),
-        .total_grad_gates = total_grad_gates.defined() ? total_grad_gates.mutable_data_ptr<T>() : nullptr,
-        .grad_cx = grad_cx.defined() ? grad_cx.mutable_data_ptr<C>() : nullptr,
-        .rows = {},
-        .size = cx.size(-1)};
-    const auto rows_of = [&](const auto& m) { return m.data ? m.rows : p.gates.rows; };
-    p.rows =
-        kit::make_rows(cx, 1, rows_of(p.grad_hy), rows_of(p.grad_cy), rows_of(p.grad_gates), p.gates.rows, p.cx.rows);
+    BackwardParams<T, C> p{.grad_hy = kit::rows_of<T>(grad_hy, 1),
+                           .grad_cy = kit::rows_of<C>(grad_cy, 1),
+                           .grad_gates = kit::rows_of<T>(grad_gates, 1),
+                           .gates = kit::rows_of<T>(gates, 1),
+                           .cx = kit::rows_of<C>(cx, 1),
+                           .total_grad_gates = kit::mutable_data_of<T>(total_grad_gates),
+                           .grad_cx = kit::mutable_data_of<C>(grad_cx),
+                           .rows = {},
+                           .size = cx.size(-1)};
+    p.rows = kit::make_rows(cx, 1, p.grad_hy, p.grad_cy, p.grad_gates, p.gates, p.cx);
     kit::run(cx.device(), p);
   };
   kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
@@ -149,25 +139,7 @@ void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out
                                       : 0,
                         cx.size(-1)};
   if (has_state_gradient && takes_small(sizes, {gates, upstream_hy, upstream_cy, upstream_gates, x, w, h, cx})) {
-    auto call = [&]<class T, class C>(std::type_identity<T>, std::type_identity<C>) {
-      kit::run(cx.device(), SmallBackwardParams<T, C>{.grad_hy = kit::data_of<T>(upstream_hy),
-                                                      .grad_cy = kit::data_of<C>(upstream_cy),
-                                                      .grad_gates = kit::data_of<T>(upstream_gates),
-                                                      .gates = gates.const_data_ptr<T>(),
-                                                      .input = kit::data_of<T>(x),
-                                                      .weight = kit::data_of<T>(w),
-                                                      .hx = kit::data_of<T>(h),
-                                                      .cx = cx.const_data_ptr<C>(),
-                                                      .grad_input = kit::mutable_data_of<T>(out["grad(input)"]),
-                                                      .grad_weight = kit::mutable_data_of<T>(out["grad(weight)"]),
-                                                      .grad_bias = kit::mutable_data_of<T>(out["grad(bias)"]),
-                                                      .grad_hx = kit::mutable_data_of<T>(out["grad(hx)"]),
-                                                      .grad_cx = kit::mutable_data_of<C>(out["grad(cx)"]),
-                                                      .rows = static_cast<int>(sizes.rows),
-                                                      .inputs = static_cast<int>(sizes.inputs),
-                                                      .size = static_cast<int>(sizes.size)});
-    };
-    return kit::visit_dtypes(gates.scalar_type(), cx.scalar_type(), call);
+    return run_small<SmallBackwardParams>(args, out, sizes, gates.scalar_type());
   }
   const bool need_gates = grad_input.defined() || grad_weight.defined() || grad_bias.defined() || grad_hx.defined();
   Tensor total_grad_gates;
@@ -254,12 +226,12 @@ void run_steps(const SequenceTensors& s) {
     Tensor of_step = s.gates[t];
     at::addmm_out(of_step, of_step, t == 0 ? s.h0 : s.output[t - 1], recurrent);
     const Tensor cx = t == 0 ? s.c0 : s.cells[t - 1];
-    const auto state = matrix<C>(cx);
+    const auto state = kit::rows_of<C>(cx, 1);
     kit::run(s.c0.device(), ForwardParams<T, C>{.gates = of_step.const_data_ptr<T>(),
                                                 .cx = state,
                                                 .hy = s.output[t].mutable_data_ptr<T>(),
                                                 .cy = s.cells[t].mutable_data_ptr<C>(),
-                                                .rows = kit::make_rows(cx, 1, state.rows),
+                                                .rows = kit::make_rows(cx, 1, state),
                                                 .size = size});
   }
 }

@@ -5,28 +5,17 @@
 
 #include <cstdint>
 
-#include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/rows.h"
 
 namespace cppcuda::ops::lltm_cell {
 
-// [G?, B, columns] with any strides, or null.
-template <class T>
-struct Matrix {
-  const T* data = nullptr;
-  kit::RowStride rows{};
-  int64_t column = 1;
-
-  CPPCUDA_HOST_DEVICE const T* row(const kit::Rows& all, int64_t r) const {
-    return data ? data + rows.offset(all, r) : nullptr;
-  }
-};
+using kit::RowsOf;
 
 // T is the dtype of the gates, C that of the cell state.
 template <class T, class C>
 struct ForwardParams {
   const T* gates;  // [rows, 3 size], contiguous
-  Matrix<C> cx;
+  RowsOf<C> cx;
   T* hy;  // [rows, size], contiguous
   C* cy;
   kit::Rows rows;
@@ -35,11 +24,11 @@ struct ForwardParams {
 
 template <class T, class C>
 struct BackwardParams {
-  Matrix<T> grad_hy;  // at least one of these two is given
-  Matrix<C> grad_cy;
-  Matrix<T> grad_gates;  // may be null
-  Matrix<T> gates;
-  Matrix<C> cx;
+  RowsOf<T> grad_hy;  // at least one of these two is given
+  RowsOf<C> grad_cy;
+  RowsOf<T> grad_gates;  // may be null
+  RowsOf<T> gates;
+  RowsOf<C> cx;
   T* total_grad_gates;  // [rows, 3 size], contiguous, or null
   C* grad_cx;           // [rows, size], contiguous, or null
   kit::Rows rows;
@@ -58,8 +47,9 @@ template <class T, class C>
 struct SmallForwardParams {
   const T *input, *weight, *bias, *hx;
   const C* cx;
-  T *hy, *gates;
+  T* hy;
   C* cy;
+  T* gates;
   int rows, inputs, size;
 };
 

@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cppcuda/kit/formula.h"
+#include "cppcuda/kit/call.h"
 #include "ops/lltm_cell/formulas.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -41,26 +41,7 @@ inline Tensor stacked(std::vector<Tensor> steps) {
 // In the dtype of another tensor, because the tangents of a cell may be wider.
 inline Tensor as(const Tensor& t, const Tensor& like) { return t.defined() ? t.to(like.scalar_type()) : t; }
 
-struct StepsFormula {
-  using Op = Steps;
-  static constexpr auto reads = kit::reads<Op>({
-      {"input", {"weight", "c0", "cells", "gates"}},
-      {"weight", {"input", "weight", "h0", "c0", "output", "cells", "gates"}},
-      {"bias", {"weight", "c0", "cells", "gates"}},
-      {"h0", {"weight", "c0", "cells", "gates"}},
-      {"c0", {"weight", "c0", "cells", "gates"}},
-  });
-
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<StepsFormula>& saved,
-                             const kit::Need<Op>& need) {
-    const auto for_weight = [&](const Tensor& t) { return need["weight"] ? kit::to_optional(t) : std::nullopt; };
-    return kit::to_array(StepsBackward::call(kit::to_optional(grads["output"]), kit::to_optional(grads["hn"]),
-                                             kit::to_optional(grads["cn"]), kit::to_optional(grads["cells"]),
-                                             kit::to_optional(grads["gates"]), saved["gates"], saved["cells"],
-                                             for_weight(saved["output"]), for_weight(saved["input"]), saved["weight"],
-                                             for_weight(saved["h0"]), saved["c0"], kit::to_list(need)));
-  }
-
+struct StepsFormula : kit::GradientsBy<Steps, StepsBackward> {
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<StepsFormula>& saved) {
     const auto [x, w, b, h0, c0] = saved.get<"input", "weight", "bias", "h0", "c0">();
     const auto [output, cells, gates] = saved.get<"output", "cells", "gates">();

@@ -9,47 +9,40 @@
 namespace cppcuda::ops::trilinear {
 
 using kit::Rows;
-using kit::RowStride;
+using kit::RowsOf;
 
 template <class T, class P>
 struct ForwardParams {
-  const T* feats;
-  const P* points;
+  RowsOf<T> feats;
+  RowsOf<P> points;
   T* out;  // contiguous
   Rows rows;
   int64_t features;
-  RowStride feats_rows, points_rows;
-  int64_t feats_corner, feats_feature, points_coordinate;
 };
 
 template <class T, class P>
 struct BackwardParams {
-  const T* grad;
-  const T* feats;  // null if grad_points is null
-  const P* points;
+  RowsOf<T> grad;
+  RowsOf<T> feats;  // only read for grad_points; may be null otherwise
+  RowsOf<P> points;
   T* grad_feats;   // contiguous, or null
   P* grad_points;  // contiguous, or null
   Rows rows;
   int64_t features;
-  RowStride grad_rows, feats_rows, points_rows;
-  int64_t grad_feature, feats_corner, feats_feature, points_coordinate;
 };
 
 template <class T, class P>
 struct DoubleBackwardParams {
-  const T* grad;
-  const T* feats;  // null if only grad_feats is requested
-  const P* points;
-  const T* grad_grad_feats;  // may be null
-  const P* grad_grad_points;
+  RowsOf<T> grad;
+  RowsOf<T> feats;  // may be null if only grad_feats is requested
+  RowsOf<P> points;
+  RowsOf<T> grad_grad_feats;  // may be null
+  RowsOf<P> grad_grad_points;
   // Contiguous, or null. The gradients of grad, feats and points.
   T *grad_grad, *grad_feats;
   P* grad_points;
   Rows rows;
   int64_t features;
-  RowStride grad_rows, feats_rows, points_rows, grad_grad_feats_rows, grad_grad_points_rows;
-  int64_t grad_feature, feats_corner, feats_feature, points_coordinate;
-  int64_t grad_grad_feats_corner, grad_grad_feats_feature, grad_grad_points_coordinate;
 };
 
 }  // namespace cppcuda::ops::trilinear

@@ -10,7 +10,7 @@
 namespace cppcuda::ops::trilinear_indexed {
 
 using interpolation::Cells;
-using interpolation::Strided;
+using kit::RowsOf;
 
 // A point is in the cell from -1 to 1, whose corners are rows of the table. I is the dtype of the indices.
 template <class I>
@@ -27,10 +27,10 @@ struct Lookup {
     I index[size];
   };
 
-  Strided<I> corners;  // [B, N, 8]
-  int64_t points;      // N
-  int64_t rows;        // of the table
-  int64_t* offender;   // CPU only: the number of the first index that is out of range; starts as `none`
+  RowsOf<I> corners;  // [B, N, 8]
+  int64_t points;     // N
+  int64_t rows;       // of the table
+  int64_t* offender;  // CPU only: the number of the first index that is out of range; starts as `none`
 
   CPPCUDA_HOST_DEVICE int levels() const { return 1; }
   CPPCUDA_HOST_DEVICE int64_t first_row(int) const { return 0; }
@@ -54,14 +54,14 @@ struct Lookup {
     }
     for (int i = 0; i < L; ++i) {
       const I* from = corners.at(batch, n + (i < valid ? i : valid - 1));
-      if (L == 1 && corners.column == 1 && reinterpret_cast<uintptr_t>(from) % sizeof(Pack) == 0) {
+      if (L == 1 && corners.inner == 1 && reinterpret_cast<uintptr_t>(from) % sizeof(Pack) == 0) {
         // On a GPU each load of a warp takes time for every line that it touches.
         for (int k = 0; k < 8 / Pack::size; ++k) {
           const Pack pack = reinterpret_cast<const Pack*>(from)[k];
           for (int j = 0; j < Pack::size; ++j) cells.row[k * Pack::size + j][i] = pack.index[j];
         }
       } else {
-        for (int c = 0; c < 8; ++c) cells.row[c][i] = from[c * corners.column];
+        for (int c = 0; c < 8; ++c) cells.row[c][i] = from[c * corners.inner];
       }
     }
     bool out_of_range = false;

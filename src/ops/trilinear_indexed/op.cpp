@@ -34,10 +34,8 @@ void with_lookup(const kit::Args<TheOp>& args, int64_t rows, F f) {
   const Tensor& corners = args["corners"];
   int64_t offender = Lookup<int64_t>::none;
   const auto call = [&]<class I>(std::type_identity<I>) {
-    f(Lookup<I>{.corners = interpolation::strided<I>(corners),
-                .points = corners.size(-2),
-                .rows = rows,
-                .offender = &offender});
+    f(Lookup<I>{
+        .corners = kit::rows_of<I>(corners, 1), .points = corners.size(-2), .rows = rows, .offender = &offender});
   };
   corners.scalar_type() == at::kInt ? call(std::type_identity<int32_t>()) : call(std::type_identity<int64_t>());
   if (offender == Lookup<int64_t>::none) return;
@@ -83,65 +81,34 @@ void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<D
 // ---- derivatives
 
 // The corners of points are rows of a table that they share.
-class Table {
- public:
+struct Table {
   using Forward = trilinear_indexed::Forward;
   using Backward = trilinear_indexed::Backward;
   using DoubleBackward = trilinear_indexed::DoubleBackward;
   static constexpr const char *features = "table", *grad_features = "grad(table)", *second = "grad_grad_table";
-
-  // The size of the table, which the other operators take.
-  struct Attributes {
-    static constexpr auto attribute_names = kit::names("size");
-    template <class Op>
-    static auto attributes(const kit::Args<Op>& args) {
-      return std::make_tuple(std::vector<c10::SymInt>{args["table"].sym_size(-2)});
-    }
-  };
-
-  template <class Saved>
-  explicit Table(const Saved& saved) : corners_(saved["corners"]), size_(saved.template attribute<"size">()) {}
-
-  Tensor forward(const Tensor& table, const Tensor& points) const { return Forward::call(table, corners_, points); }
-  auto backward(const Tensor& grad, const OptionalTensor& table, const Tensor& points,
-                const c10::List<bool>& output_mask) const {
-    return Backward::call(grad, table, corners_, points, size_, output_mask);
-  }
-  auto double_backward(const Tensor& grad, const OptionalTensor& table, const Tensor& points,
-                       const OptionalTensor& grad_grad_table, const Tensor& grad_grad_points,
-                       const c10::List<bool>& output_mask, at::IntArrayRef order) const {
-    return DoubleBackward::call(grad, table, corners_, points, grad_grad_table, grad_grad_points, size_, output_mask,
-                                order);
-  }
-
- private:
-  Tensor corners_;
-  std::vector<c10::SymInt> size_;
 };
 
 // Each component of the gradient is a derivative in the direction of an axis, which DoubleBackward computes.
-struct WithGradFormula : Table::Attributes {
+struct WithGradFormula : kit::SizeFor<WithGrad, Backward> {
   using Op = WithGrad;
-  static constexpr auto reads = interpolation::reads<Op>({{"table", {"points"}}, {"points", {"table", "points"}}});
+  static constexpr auto reads = kit::reads<Op>({{"table", {"points"}}, {"points", {"table", "points"}}});
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<WithGradFormula>& saved,
                              const kit::Need<Op>& need) {
-    const Table table(saved);
+    const interpolation::Operators<Table> table(saved);
     const bool of_table = need["table"], of_points = need["points"];
-    const OptionalTensor x = of_points ? OptionalTensor(saved["table"]) : std::nullopt;
-    const Tensor& p = saved["points"];
+    const Tensor &x = saved["table"], &p = saved["points"];
     kit::Inputs<Op> result;
     if (grads["value"].defined()) {
-      std::tie(result["table"], result["points"]) =
-          table.backward(grads["value"], x, p, c10::List<bool>({of_table, of_points}));
+      const auto by_value = table.backward(grads["value"], x, p, of_table, of_points);
+      result["table"] = by_value["grad(table)"], result["points"] = by_value["grad(points)"];
     }
     const Tensor& gradient = grads["gradient"];
     if (!gradient.defined()) return result;
     const auto add = [&](const Tensor& grad, const Tensor& direction) {
-      const auto [unused, grad_table, grad_points] =
-          table.double_backward(grad, x, p, std::nullopt, direction, c10::List<bool>({false, of_table, of_points}), {});
-      if (of_table) kit::accumulate(result["table"], grad_table);
-      if (of_points) kit::accumulate(result["points"], grad_points);
+      const auto along = table.double_backward(grad, x, p, {}, direction, {false, of_table, of_points});
+      if (of_table) kit::accumulate(result["table"], along["grad(table)"]);
+      if (of_points) kit::accumulate(result["points"], along["grad(points)"]);
     };
     if (gradient.sym_size(-2) == 1) {  // of one feature, the sum over the axes is a derivative in one direction
       add(at::ones_like(gradient.select(-1, 0)), gradient.select(-2, 0).to(p.scalar_type()));
@@ -152,16 +119,16 @@ struct WithGradFormula : Table::Attributes {
   }
 
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<WithGradFormula>& saved) {
-    const Table table(saved);
+    const interpolation::Operators<Table> table(saved);
     const auto [x, p] = saved.get<"table", "points">();
     const auto [tx, tp] = tangents.get<"table", "points">();
     kit::Outputs<Op> result;
     if (tx.defined()) {
-      std::tie(result["value"], result["gradient"]) = WithGrad::call(tx, saved["corners"], p);
+      result = kit::to_array(WithGrad::call(tx, saved["corners"], p));
     }
     if (!tp.defined()) return result;
     const auto along = [&](const interpolation::Orders& order) {
-      return interpolation::call_double_backward(table, {}, x, p, {}, tp, {true, false, false}, order)["grad(grad)"];
+      return table.double_backward({}, x, p, {}, tp, {true, false, false}, order)["grad(grad)"];
     };
     kit::accumulate(result["value"], along({}));
     std::vector<Tensor> by_axis;

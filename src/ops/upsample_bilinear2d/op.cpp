@@ -122,7 +122,7 @@ template <class TheOp, class Transposed, kit::FixedString Size>
 struct LinearFormula {
   using Op = TheOp;
   using Saved = kit::Saved<LinearFormula>;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
 
   // The size of the op's argument.
   static constexpr auto attribute_names = kit::names("size");

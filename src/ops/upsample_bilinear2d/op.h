@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cppcuda/kit/op.h"
+#include "types.h"
 
 namespace cppcuda::ops::upsample_bilinear2d {
 

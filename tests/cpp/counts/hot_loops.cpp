@@ -99,19 +99,11 @@ void count_trilinear(int64_t features) {
   using Kernel = RowKernel<Isa, T, float>;
   const int64_t rows = 64;
   const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
-  const T *feats = numbers<T>(rows * 8 * features), *grad = numbers<T>(rows * features);
-  const float* points = numbers<float>(rows * 3);
-  const kit::RowStride of_feats{0, 8 * features}, of_points{0, 3};
-  const ForwardParams<T, float> forward{.feats = feats,
-                                        .points = points,
-                                        .out = zeros<T>(rows * features),
-                                        .rows = {rows, rows},
-                                        .features = features,
-                                        .feats_rows = of_feats,
-                                        .points_rows = of_points,
-                                        .feats_corner = features,
-                                        .feats_feature = 1,
-                                        .points_coordinate = 1};
+  const kit::RowsOf<T> feats{.data = numbers<T>(rows * 8 * features), .row = 8 * features, .outer = features};
+  const kit::RowsOf<T> grad{.data = numbers<T>(rows * features), .row = features};
+  const kit::RowsOf<float> points{.data = numbers<float>(rows * 3), .row = 3};
+  const ForwardParams<T, float> forward{
+      .feats = feats, .points = points, .out = zeros<T>(rows * features), .rows = {rows, rows}, .features = features};
   count("trilinear/forward" + end, rows * features, [&] { Kernel::forward(forward, 0, rows, false); });
 
   BackwardParams<T, float> backward{.grad = grad,
@@ -120,40 +112,21 @@ void count_trilinear(int64_t features) {
                                     .grad_feats = zeros<T>(rows * 8 * features),
                                     .grad_points = zeros<float>(rows * 3),
                                     .rows = {rows, rows},
-                                    .features = features,
-                                    .grad_rows = {0, features},
-                                    .feats_rows = of_feats,
-                                    .points_rows = of_points,
-                                    .grad_feature = 1,
-                                    .feats_corner = features,
-                                    .feats_feature = 1,
-                                    .points_coordinate = 1};
+                                    .features = features};
   count("trilinear/backward" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
   const DoubleBackwardParams<T, float> double_backward{.grad = grad,
                                                        .feats = feats,
                                                        .points = points,
-                                                       .grad_grad_feats = nullptr,
+                                                       .grad_grad_feats = {},
                                                        .grad_grad_points = points,
                                                        .grad_grad = zeros<T>(rows * features),
                                                        .grad_feats = zeros<T>(rows * 8 * features),
                                                        .grad_points = zeros<float>(rows * 3),
                                                        .rows = {rows, rows},
-                                                       .features = features,
-                                                       .grad_rows = {0, features},
-                                                       .feats_rows = of_feats,
-                                                       .points_rows = of_points,
-                                                       .grad_grad_feats_rows = of_feats,
-                                                       .grad_grad_points_rows = of_points,
-                                                       .grad_feature = 1,
-                                                       .feats_corner = features,
-                                                       .feats_feature = 1,
-                                                       .points_coordinate = 1,
-                                                       .grad_grad_feats_corner = features,
-                                                       .grad_grad_feats_feature = 1,
-                                                       .grad_grad_points_coordinate = 1};
+                                                       .features = features};
   count("trilinear/double_backward" + end, rows * 8 * features,
         [&] { Kernel::double_backward(double_backward, 0, rows, false); });
-  backward.feats = nullptr;
+  backward.feats = {};
   backward.grad_points = nullptr;
   count("trilinear/backward_feats" + end, rows * 8 * features, [&] { Kernel::backward(backward, 0, rows, false); });
 }
@@ -168,8 +141,9 @@ void count_interpolation(const std::string& op, const Lookup& lookup, int64_t fe
   const std::string end = std::string("/") + dtype<T> + "/" + std::to_string(features);
   float* coordinates = numbers<float>(points * Lookup::axes);
   for (int64_t i = 0; i < points * Lookup::axes; ++i) coordinates[i] /= 2;  // so that all points are in a volume
-  const Strided<float> point{coordinates, 0, Lookup::axes, 1};
-  const Strided<T> table{numbers<T>(rows * features), 0, features, 1}, grad{numbers<T>(values), 0, columns, 1};
+  const RowsOf<float> point{.data = coordinates, .row = Lookup::axes};
+  const RowsOf<T> table{.data = numbers<T>(rows * features), .row = features},
+      grad{.data = numbers<T>(values), .row = columns};
   GatherParams<T, float, Lookup> gather{
       {lookup, 1, points, features, point, {}}, table, {}, {}, zeros<T>(values), nullptr, nullptr};
   count(op + "/forward" + end, values, [&] { Kernel::gather(gather, 0, 0, points); });
@@ -257,7 +231,7 @@ void count_lltm_cell() {
   T *gates = numbers<T>(rows * 3 * size), *total_grad_gates = numbers<T>(rows * 3 * size);
   T *hy = zeros<T>(rows * size), *cy = zeros<T>(rows * size), *grad_cx = zeros<T>(rows * size);
 
-  const auto matrix = [](const T* data, int64_t columns) { return Matrix<T>{data, {0, columns}, 1}; };
+  const auto matrix = [](const T* data, int64_t columns) { return RowsOf<T>{.data = data, .row = columns}; };
   const ForwardParams<T, T> cell{gates, matrix(cx, size), hy, cy, {rows, rows}, size};
   count("lltm_cell/forward" + end, rows * size, [&] {
     for (int64_t row = 0; row < rows; ++row) Kernel::forward(cell, row, 0, size);
@@ -275,7 +249,7 @@ void count_lltm_cell() {
     for (int64_t row = 0; row < rows; ++row) Kernel::backward(cell_backward, row, 0, size);
   });
 
-  const SmallForwardParams<T, T> small{input, weight, bias, hx, cx, hy, gates, cy, rows, inputs, size};
+  const SmallForwardParams<T, T> small{input, weight, bias, hx, cx, hy, cy, gates, rows, inputs, size};
   count("lltm_cell/small_forward" + end, products, [&] { Kernel::small_forward(small, 0, size); });
   const SmallBackwardParams<T, T> backward{.grad_hy = grad_hy,
                                            .grad_cy = grad_cy,

@@ -108,8 +108,8 @@ TEST_P(CudaGridSample3dInOrder, SlicesOfPoints) {
         params.batches = 2;
         params.points = 30;
         params.features = 3;
-        params.point = cppcuda::interpolation::strided<T>(p);
-        params.grad = cppcuda::interpolation::strided<T>(g);
+        params.point = cppcuda::kit::rows_of<T>(p, 1);
+        params.grad = cppcuda::kit::rows_of<T>(g, 1);
         params.table = table.mutable_data_ptr<A>();
         cppcuda::interpolation::scatter_in_order(params, p.options(), max_terms, max_row);
         EXPECT_TRUE(close(table.cpu(), expected, 8 * GetParam().tolerance)) << max_terms << ", " << max_row;

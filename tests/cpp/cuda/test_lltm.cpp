@@ -60,7 +60,7 @@ class CudaLltm : public ::testing::TestWithParam<Dtypes> {
     }
     const auto gradients = torch::autograd::grad(outputs, exact, grads, std::nullopt, false, /*allow_unused=*/true);
     const auto found = cppcuda::kit::to_array(StepsBackward::call(
-        of_outputs[0], of_outputs[1], of_outputs[2], of_outputs[3], of_outputs[4], actual[4], actual[3], actual[0],
+        of_outputs[0], of_outputs[1], of_outputs[2], of_outputs[3], of_outputs[4], actual[0], actual[3], actual[4],
         on_cuda(a[0]), on_cuda(a[1]), on_cuda(a[3]), on_cuda(a[4]), c10::List<bool>({true, true, true, true, true})));
     for (size_t i = 0; i < 5; ++i) {
       const Tensor e = gradients[i].defined() ? gradients[i] : at::zeros_like(exact[i]).detach();

@@ -318,7 +318,7 @@ TEST_P(Traffic, LltmSteps) {
                [&] { op::Steps::call(input, weight, bias, h0, c0); });
   const std::optional<Tensor> none;
   expect_bytes("lltm backward", bytes_of({output, gates, gates, cells}) + other, [&] {
-    op::StepsBackward::call(output, none, none, none, none, gates, cells, output, input, weight, h0, c0,
+    op::StepsBackward::call(output, none, none, none, none, output, cells, gates, input, weight, h0, c0,
                             c10::List<bool>({false, false, false, true, true}));
   });
 }

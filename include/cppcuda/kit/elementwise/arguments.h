@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cppcuda/kit/args.h"
 #include "cppcuda/kit/elementwise/family.h"
-#include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -95,7 +95,11 @@ struct FunctionalKernel;
 
 template <class TheOp, int Like, class... Args>
 struct FunctionalKernel<TheOp, Like, Tensor(Args...)> {
-  static Output shape(Args... args) {
+  static Output shape(const kit::Args<TheOp>& args) {
+    return std::apply([](const auto&... each) { return shape_of(each...); }, args.all());
+  }
+
+  static Output shape_of(const Args&... args) {
     const auto tensors = tensors_of(args...);
     std::apply([](const auto&... t) { check_elementwise(names_of<TheOp>(), {t...}); }, tensors);
     const Tensor& like = std::get<Like>(tensors);
@@ -104,7 +108,7 @@ struct FunctionalKernel<TheOp, Like, Tensor(Args...)> {
 
   template <class Math>
   static Tensor run(Args... args) {
-    Tensor out = allocate(shape(args...));
+    Tensor out = allocate(shape_of(args...));
     std::apply([&](const auto&... t) { run_elementwise(math_of<Math>(args...), out, t...); }, tensors_of(args...));
     return out;
   }

@@ -19,7 +19,8 @@ struct ElementwiseVmap;
 
 template <class Kernels, class TheOp, int... Zeros>
 struct ElementwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
-  static constexpr auto run = VmapKernel<TheOp, Kernels::shape, std::numeric_limits<int>::max(), 0 * Zeros...>::run;
+  static constexpr auto run =
+      VmapKernel<TheOp, by_position<TheOp, Kernels::shape>(), std::numeric_limits<int>::max(), 0 * Zeros...>::run;
 };
 
 // "...,...->... ...": along every dim of so many tensors.
@@ -31,8 +32,8 @@ inline std::string elementwise_sharding_rule(int tensors, const char* result) {
 
 // In a TORCH_LIBRARY_FRAGMENT: an elementwise operator of so many tensors that returns a new one.
 template <class TheOp, class Kernels, int Tensors>
-void define_functional(torch::Library& library, const std::string& schema) {
-  define<TheOp, Kernels::shape>(library, schema.c_str(), {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
+void define_functional(torch::Library& library) {
+  define<TheOp, Kernels::shape>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
   using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
   define_sharding(library, TheOp::base_name(), elementwise_sharding_rule(Tensors, "->... ..."));
@@ -135,9 +136,24 @@ void define_out_variant(torch::Library& library, const std::string& schema) {
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
 }
 
-// "swish(Tensor x, float beta)" without "second::".
-inline std::string schema_of(std::string_view name, const std::string& arguments, const char* result) {
-  return std::string(name.substr(name.find("::") + 2)) + "(" + arguments + ") -> " + result;
+// The schema of a variant that writes: "swish_(Tensor(a!) self, float beta) -> ()". `written` stands for an argument,
+// or comes after all.
+inline std::string schema_of_variant(const char* name, const Declaration& declaration, size_t replaced,
+                                     const char* written) {
+  std::string result(name);
+  result.erase(0, result.find("::") + 2);
+  result += '(';
+  for (size_t i = 0; i < declaration.arguments.size(); ++i) {
+    const Argument& a = declaration.arguments[i];
+    if (i > 0) result += ", ";
+    if (i == replaced) {
+      result += written;
+    } else {
+      result.append(a.type).append(" ").append(a.name).append(a.value.empty() ? "" : "=").append(a.value);
+    }
+  }
+  if (replaced == declaration.arguments.size()) result.append(", ").append(written);
+  return result + ") -> ()";
 }
 
 // What autocast does with the arguments. One tensor has nothing to be promoted to.
@@ -160,27 +176,18 @@ void define_elementwise(torch::Library& m, TheFamily family) {
         using Forward = typename Ops::Forward;
         using InPlace = typename Ops::InPlace;
         using Out = typename Ops::Out;
-        const std::string arguments(argument_list<Definition>());
-        const std::string first(argument(arguments, 0));
-        define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(
-            m, schema_of(Forward::name, arguments, "Tensor"));
+        const Declaration& declaration = Forward::declaration;
+        define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(m);
         define_autocast<cast_policy<Definition>()>(m, Forward::name);
         define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
-            m, schema_of(InPlace::name, "Tensor(a!) self" + arguments.substr(first.size()), "()"));
+            m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
         define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(input_count<Definition>, "-> ..."));
         define_out_variant<Out, Forward, OutKernels<Definition>>(
-            m, schema_of(Out::name, arguments + ", *, Tensor(a!) out", "()"));
+            m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
       },
       [&]<class Definition, int Input>() {
         using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-        std::string arguments = "Tensor grad";
-        if (Definition::saves == Saves::output) arguments += ", Tensor output";
-        const int count = input_count<Definition> + attribute_count<Definition>;
-        for (int i = Definition::saves == Saves::output ? input_count<Definition> : 0; i < count; ++i) {
-          arguments.append(", ").append(argument(argument_list<Definition>(), i));
-        }
-        define_functional<Backward, BackwardKernels<Definition, Input>, 1 + saved_count<Definition>>(
-            m, schema_of(Backward::name, arguments, "Tensor"));
+        define_functional<Backward, BackwardKernels<Definition, Input>, 1 + saved_count<Definition>>(m);
       });
 }
 

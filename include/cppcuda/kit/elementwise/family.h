@@ -11,8 +11,6 @@
 // without an output_mask: a gradient that is not requested costs nothing, and derivatives of any order are elementwise
 // operators with one output.
 
-#include <algorithm>
-#include <initializer_list>
 #include <string_view>
 
 #include "cppcuda/kit/check.h"
@@ -21,107 +19,80 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-// Equivalent to text.find(c), which gcc does not evaluate at compile time under UBSan.
-constexpr size_t find(std::string_view text, char c) {
-  size_t i = 0;
-  while (i < text.size() && text[i] != c) ++i;
-  return i;
-}
-
-// "second::swish"
+// The texts of the operators, put together at compile time.
 template <class Definition>
-constexpr std::string_view full_name() {
-  const std::string_view schema(Definition::schema);
-  return schema.substr(0, find(schema, '('));
-}
+struct ElementwiseText {
+  static constexpr auto forward = [] {
+    FixedText<sizeof(Definition::schema) + 16> text;
+    text.append(Definition::schema);
+    text.append(" -> Tensor");
+    return text;
+  }();
+  using Forward = Op<fixed_string<forward>()>;
+  static constexpr const Declaration& declaration = Forward::declaration;
 
-// "Tensor x, float beta"
-template <class Definition>
-constexpr std::string_view argument_list() {
-  const std::string_view schema(Definition::schema);
-  const size_t begin = find(schema, '(') + 1;
-  return schema.substr(begin, find(schema, ')') - begin);
-}
+  static constexpr auto in_place = [] {
+    FixedText<declaration.name.size() + 1> text;
+    text.append(declaration.name);
+    text.append("_");
+    return text;
+  }();
+  static constexpr auto out = [] {
+    FixedText<declaration.name.size() + 4> text;
+    text.append(declaration.name);
+    text.append(".out");
+    return text;
+  }();
 
-// "Tensor x" and so on.
-constexpr std::string_view argument(std::string_view list, int i) {
-  for (; i > 0; --i) list.remove_prefix(find(list, ',') + 2);
-  return list.substr(0, find(list, ','));
-}
-
-// "x"
-template <class Definition>
-constexpr std::string_view input_name(int i) {
-  const std::string_view text = argument(argument_list<Definition>(), i);
-  return text.substr(find(text, ' ') + 1);
-}
-
-// The name of an operator, put together at compile time.
-struct OpName {
-  char text[128] = {};
-  size_t size = 0;
-
-  constexpr OpName(std::initializer_list<std::string_view> parts) {
-    for (const std::string_view part : parts) {
-      for (const char c : part) text[size++] = c;
+  // "second::_swish_backward(Tensor grad, Tensor x, float beta) -> Tensor"; with several inputs, the name ends with
+  // ".x".
+  template <int Input>
+  static constexpr auto backward = [] {
+    FixedText<2 * sizeof(Definition::schema) + 64> text;
+    const std::string_view name = declaration.name;
+    const size_t colons = schema::find(name, "::") + 2;
+    text.append(name.substr(0, colons));
+    text.append("_");
+    text.append(name.substr(colons));
+    text.append("_backward");
+    if (input_count<Definition> > 1) text.append(".");
+    if (input_count<Definition> > 1) text.append(declaration.arguments[Input].name);
+    text.append("(Tensor grad");
+    if (Definition::saves == Saves::output) text.append(", Tensor output");
+    for (const auto& a : declaration.arguments) {
+      if (is_tensor(a.kind) && Definition::saves == Saves::output) continue;
+      for (const std::string_view part : {std::string_view(", "), a.type, std::string_view(" "), a.name}) {
+        text.append(part);
+      }
+      text.append(a.value.empty() ? "" : "=");
+      text.append(a.value);
     }
-  }
+    text.append(") -> Tensor");
+    return text;
+  }();
+
+  // Tensors, then floats: what math.h counts.
+  static constexpr bool is_supported = [] {
+    const auto& arguments = declaration.arguments;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].kind != (i < size_t{input_count<Definition>} ? Kind::tensor : Kind::number)) return false;
+    }
+    return arguments.size() == size_t{input_count<Definition>} + size_t{attribute_count<Definition>};
+  }();
+  static_assert(is_supported, "an elementwise operator takes tensors, then floats");
 };
 
-template <class Definition>
-constexpr OpName forward_name() {
-  return {full_name<Definition>()};
-}
-
-template <class Definition>
-constexpr OpName in_place_name() {
-  return {full_name<Definition>(), "_"};
-}
-
-template <class Definition>
-constexpr OpName out_name() {
-  return {full_name<Definition>(), ".out"};
-}
-
-// "second::_swish_backward", or with ".x".
-template <class Definition, int Input>
-constexpr OpName backward_name() {
-  const std::string_view full = full_name<Definition>(), space = full.substr(0, find(full, ':') + 2);
-  const bool one = input_count<Definition> == 1;
-  return {space, "_", full.substr(space.size()), "_backward", one ? "" : ".", one ? "" : input_name<Definition>(Input)};
-}
-
-template <OpName (*Name)()>
-consteval auto fixed_string() {
-  constexpr OpName name = Name();
-  char text[name.size + 1] = {};
-  std::copy_n(name.text, name.size, text);
-  return FixedString<name.size + 1>(text);
-}
-
-template <int>
-using TensorArgument = const Tensor&;
-template <int>
-using FloatArgument = double;
-
-template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
-          class Saved = std::make_integer_sequence<int, saved_count<Definition>>,
-          class Floats = std::make_integer_sequence<int, attribute_count<Definition>>>
+template <class Definition, class Type = typename ElementwiseText<Definition>::Forward::Type>
 struct ElementwiseOps;
 
-template <class Definition, int... I, int... S, int... F>
-struct ElementwiseOps<Definition, std::integer_sequence<int, I...>, std::integer_sequence<int, S...>,
-                      std::integer_sequence<int, F...>> {
-  static_assert(sizeof...(I) + sizeof...(F) == 1 + std::ranges::count(argument_list<Definition>(), ','),
-                "an elementwise operator takes tensors, then floats");
-
-  using Forward = Op<fixed_string<forward_name<Definition>>(), Tensor(TensorArgument<I>..., FloatArgument<F>...)>;
-  using InPlace = Op<fixed_string<in_place_name<Definition>>(), void(TensorArgument<I>..., FloatArgument<F>...)>;
-  using Out =
-      Op<fixed_string<out_name<Definition>>(), void(TensorArgument<I>..., FloatArgument<F>..., const Tensor& out)>;
+template <class Definition, class... Args>
+struct ElementwiseOps<Definition, Tensor(Args...)> {
+  using Text = ElementwiseText<Definition>;
+  using Forward = typename Text::Forward;
+  using InPlace = Op<fixed_string<Text::in_place>(), void(Args...)>;
+  using Out = Op<fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
   template <int Input>
-  using Backward = Op<fixed_string<backward_name<Definition, Input>>(),
-                      Tensor(const Tensor& grad, TensorArgument<S>..., FloatArgument<F>...)>;
+  using Backward = Op<fixed_string<Text::template backward<Input>>()>;
 
   // The argument whose strides the gradient of an input gets: that input or, if it is not saved, the output.
   template <int Input>

@@ -15,9 +15,16 @@ struct Rows {
   Divisor per_batch;
 };
 
-struct RowStride {
-  int64_t batch;
-  int64_t row;
+// A tensor whose rows a kernel reads, with any strides: those of an expanded tensor are 0. A missing tensor is null.
+template <class T>
+struct RowsOf {
+  const T* data = nullptr;
+  int64_t batch = 0, row = 0;    // strides from batch to batch and from row to row
+  int64_t outer = 0, inner = 1;  // strides of the last two dims of a row; only rows of two dims have an outer one
+
+  CPPCUDA_HOST_DEVICE const T* at(int64_t b, int64_t n) const { return data + b * batch + n * row; }
+
+  CPPCUDA_HOST_DEVICE const T* at(const Rows& rows, int64_t r) const { return data + offset(rows, r); }
 
   CPPCUDA_HOST_DEVICE int64_t offset(const Rows& rows, int64_t r) const {
     if (rows.per_batch.value() == rows.count) return r * row;

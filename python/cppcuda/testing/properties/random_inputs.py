@@ -72,7 +72,8 @@ def sample_of(draw: Callable[[Any], Any], entry: OpEntry, device: str) -> tuple[
     args = []
     for i, arg in enumerate(draw(entry.strategy)):
         if isinstance(arg, T):
-            tensor = make_tensor(arg, torch.float32 if mixed and entry.is_wide(i, arg) else dtype, device, seed + i)
+            wide = dtype in SIXTEEN_BIT and entry.is_wide(i, arg, mixed)
+            tensor = make_tensor(arg, torch.float32 if wide else dtype, device, seed + i)
             arg = layouts(draw, tensor.dim())(tensor)
         args.append(arg)
     name = str([tuple(a.shape) if isinstance(a, Tensor) else a for a in args])

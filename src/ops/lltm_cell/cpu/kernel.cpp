@@ -100,9 +100,9 @@ CPPCUDA_INLINE void multiply(const A* left, int64_t left_m, int64_t left_r, cons
 
 // The `count` values of a row from column s on, of a matrix that may be missing.
 template <class V, class T, class Count>
-CPPCUDA_INLINE V load(const Matrix<T>& matrix, const T* row, int64_t s, Count count) {
+CPPCUDA_INLINE V load(const RowsOf<T>& matrix, const T* row, int64_t s, Count count) {
   if (row == nullptr) return 0;
-  return matrix.column == 1 ? V::load(row + s, count) : V::load(row + s * matrix.column, matrix.column, count);
+  return matrix.inner == 1 ? V::load(row + s, count) : V::load(row + s * matrix.inner, matrix.inner, count);
 }
 
 template <class T, class C>
@@ -110,7 +110,7 @@ struct CellColumns {
   using A = kit::opmath<T>;
   using V = Vec<A>;
 
-  CPPCUDA_INLINE static void forward(const T* gates, const Matrix<C>& states, const C* cx, T* hy, C* cy, int64_t size,
+  CPPCUDA_INLINE static void forward(const T* gates, const RowsOf<C>& states, const C* cx, T* hy, C* cy, int64_t size,
                                      int64_t begin, int64_t end) {
     for_vectors<V>(end - begin, [&](int64_t i, auto count) {
       const int64_t s = begin + i;
@@ -125,14 +125,14 @@ struct CellColumns {
   template <bool HY, bool CY, class D>
   CPPCUDA_INLINE static void backward(const BackwardParams<T, C>& p, D* total_grad_gates, int64_t row, int64_t begin,
                                       int64_t end) {
-    const T* grad_hy = p.grad_hy.row(p.rows, row);
-    const C* grad_cy = p.grad_cy.row(p.rows, row);
-    const T* grad_gates = p.grad_gates.row(p.rows, row);
-    const T* gates = p.gates.row(p.rows, row);
-    const C* cx = p.cx.row(p.rows, row);
+    const T* grad_hy = p.grad_hy.at(p.rows, row);
+    const C* grad_cy = p.grad_cy.at(p.rows, row);
+    const T* grad_gates = p.grad_gates.at(p.rows, row);
+    const T* gates = p.gates.at(p.rows, row);
+    const C* cx = p.cx.at(p.rows, row);
     for_vectors<V>(end - begin, [&](int64_t i, auto count) {
       const int64_t s = begin + i;
-      auto gate = [&](const Matrix<T>& matrix, const T* of_row, int g) {
+      auto gate = [&](const RowsOf<T>& matrix, const T* of_row, int g) {
         return load<V>(matrix, of_row, s + g * p.size, count);
       };
       Gradients<V> d = cell_backward<HY, CY, V>(
@@ -162,9 +162,10 @@ struct CellColumns {
   }
 };
 
+// May be missing.
 template <class T>
-CPPCUDA_INLINE Matrix<T> contiguous(const T* data, int64_t width) {
-  return {data, {0, width}, 1};
+CPPCUDA_INLINE RowsOf<T> contiguous(const T* data, int64_t width) {
+  return {.data = data, .row = data ? width : 0};
 }
 
 }  // namespace CPPCUDA_ISA
@@ -172,7 +173,7 @@ CPPCUDA_INLINE Matrix<T> contiguous(const T* data, int64_t width) {
 template <class Isa, class T, class C>
 CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::forward(const ForwardParams<T, C>& p, int64_t row, int64_t begin,
                                                     int64_t end) {
-  CellColumns<T, C>::forward(p.gates + row * 3 * p.size, p.cx, p.cx.row(p.rows, row), p.hy + row * p.size,
+  CellColumns<T, C>::forward(p.gates + row * 3 * p.size, p.cx, p.cx.at(p.rows, row), p.hy + row * p.size,
                              p.cy + row * p.size, p.size, begin, end);
 }
 
@@ -191,7 +192,7 @@ CPPCUDA_FLATTEN void CellKernel<Isa, T, C>::small_forward(const SmallForwardPara
     }
     for (; row < p.rows; ++row) gates_of_rows<1>(p, row, g * p.size + begin, g * p.size + end);
   }
-  const Matrix<C> cx = contiguous(p.cx, p.size);
+  const RowsOf<C> cx = contiguous(p.cx, p.size);
   for (int64_t row = 0; row < p.rows; ++row) {
     CellColumns<T, C>::forward(p.gates + row * 3 * p.size, cx, p.cx + row * p.size, p.hy + row * p.size,
                                p.cy + row * p.size, p.size, begin, end);

@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(kit::threads_per_block)
   for (int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < packs; index += step) {
     const auto [row, s] = pack_position<N>(index, row_packs);
     const T* gates = p.gates + row * 3 * p.size + s;
-    const C* cx_row = p.cx.row(p.rows, row);
+    const C* cx_row = p.cx.at(p.rows, row);
     const auto g0 = kit::load<N>(gates), g1 = kit::load<N>(gates + p.size), g2 = kit::load<N>(gates + 2 * p.size);
-    const auto cx = kit::load_strided<N>(cx_row, s, p.cx.column);
+    const auto cx = kit::load_strided<N>(cx_row, s, p.cx.inner);
     kit::Pack<T, N> hy;
     kit::Pack<C, N> cy;
 #pragma unroll
@@ -60,19 +60,19 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 6 : 4)
     kit::Pack<T, N> g[3], grad_gates[3], total_grad_gates[3], grad_hy;
     kit::Pack<C, N> grad_cy, grad_cx;
     // All addresses come first: finding a row may take a division and a branch, which wait for loads already issued.
-    const T *gates = p.gates.row(p.rows, row), *grad_gates_row = p.grad_gates.row(p.rows, row);
-    const C* cx_row = p.cx.row(p.rows, row);
-    const T* hy_row = HY ? p.grad_hy.row(p.rows, row) : nullptr;
-    const C* cy_row = CY ? p.grad_cy.row(p.rows, row) : nullptr;
+    const T *gates = p.gates.at(p.rows, row), *grad_gates_row = p.grad_gates.at(p.rows, row);
+    const C* cx_row = p.cx.at(p.rows, row);
+    const T* hy_row = HY ? p.grad_hy.at(p.rows, row) : nullptr;
+    const C* cy_row = CY ? p.grad_cy.at(p.rows, row) : nullptr;
 #pragma unroll
-    for (int k = 0; k < 3; ++k) g[k] = kit::load_strided<N>(gates, s + k * p.size, p.gates.column);
-    const auto cx = kit::load_strided<N>(cx_row, s, p.cx.column);
-    if constexpr (HY) grad_hy = kit::load_strided<N>(hy_row, s, p.grad_hy.column);
-    if constexpr (CY) grad_cy = kit::load_strided<N>(cy_row, s, p.grad_cy.column);
+    for (int k = 0; k < 3; ++k) g[k] = kit::load_strided<N>(gates, s + k * p.size, p.gates.inner);
+    const auto cx = kit::load_strided<N>(cx_row, s, p.cx.inner);
+    if constexpr (HY) grad_hy = kit::load_strided<N>(hy_row, s, p.grad_hy.inner);
+    if constexpr (CY) grad_cy = kit::load_strided<N>(cy_row, s, p.grad_cy.inner);
     if (grad_gates_row) {
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
-        grad_gates[k] = kit::load_strided<N>(grad_gates_row, s + k * p.size, p.grad_gates.column);
+        grad_gates[k] = kit::load_strided<N>(grad_gates_row, s + k * p.size, p.grad_gates.inner);
       }
     }
 #pragma unroll

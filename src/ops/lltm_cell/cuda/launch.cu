@@ -14,8 +14,8 @@ template <class T, class C>
 constexpr int pack_size = 16 / (sizeof(T) > sizeof(C) ? sizeof(T) : sizeof(C));
 
 template <class T>
-bool in_packs(const Matrix<T>& m) {
-  return !m.data || (m.column == 1 && kit::is_aligned16(m.data, {m.rows.batch, m.rows.row}));
+bool in_packs(const RowsOf<T>& m) {
+  return !m.data || (m.inner == 1 && kit::is_aligned16(m.data, {m.batch, m.row}));
 }
 
 // Whether rows of `size` elements start and end on 16-byte boundaries.

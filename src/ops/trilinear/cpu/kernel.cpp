@@ -20,8 +20,8 @@ struct Loops {
 
   template <class Weight, class Params>
   CPPCUDA_INLINE static Voxel<Weight> voxel_at(const Params& p, int64_t row) {
-    const P* point = p.points + p.points_rows.offset(p.rows, row);
-    return {point[0], point[p.points_coordinate], point[2 * p.points_coordinate]};
+    const P* point = p.points.at(p.rows, row);
+    return {point[0], point[p.points.inner], point[2 * p.points.inner]};
   }
 
   // grad_grad_points of a row.
@@ -31,8 +31,8 @@ struct Loops {
   };
   template <class Weight>
   CPPCUDA_INLINE static Direction<Weight> direction_at(const DoubleBackwardParams<T, P>& p, int64_t row) {
-    const P* from = p.grad_grad_points + p.grad_grad_points_rows.offset(p.rows, row);
-    const int64_t step = p.grad_grad_points_coordinate;
+    const P* from = p.grad_grad_points.at(p.rows, row);
+    const int64_t step = p.grad_grad_points.inner;
     return {{static_cast<Weight>(from[0]), static_cast<Weight>(from[step]), static_cast<Weight>(from[2 * step])}};
   }
 
@@ -99,7 +99,7 @@ struct Loops {
     }
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<V>(p, row);
-      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      const T* feats = p.feats.at(p.rows, row);
       prefetch(feats, features);
       V sum = 0;
 #pragma GCC unroll 8
@@ -129,9 +129,9 @@ struct Loops {
 #pragma GCC unroll 8
       for (int i = 0; i < V::lanes; ++i) {
         const int64_t at = i < block.n ? row + i : end - 1;
-        const P* from = p.points + p.points_rows.offset(p.rows, at);
-        for (int d = 0; d < 3; ++d) point[d][i] = from[d * p.points_coordinate];
-        block.feats[i] = p.feats + (p.feats ? p.feats_rows.offset(p.rows, at) : 0);
+        const P* from = p.points.at(p.rows, at);
+        for (int d = 0; d < 3; ++d) point[d][i] = from[d * p.points.inner];
+        block.feats[i] = p.feats.at(p.rows, at);
       }
       for (int d = 0; d < 3; ++d) block.point[d] = point[d];
       f(row, block);
@@ -163,7 +163,7 @@ struct Loops {
     for_blocks(p, begin, end, [&](int64_t row, const Block& block) {
       const Voxel<V> voxel(block.point[0], block.point[1], block.point[2]);
       V grad = 0;
-      for (int i = 0; i < block.n; ++i) grad.v[i] = p.grad[p.grad_rows.offset(p.rows, row + i)];
+      for (int i = 0; i < block.n; ++i) grad.v[i] = *p.grad.at(p.rows, row + i);
       if (Points) {
         V x[8], by_coordinate[3] = {0, 0, 0};
         load_corners(block, x);
@@ -189,19 +189,19 @@ struct Loops {
   // Unit: features are contiguous.
   template <bool Unit, bool Nontemporal>
   CPPCUDA_FLATTEN static void forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
-    const int64_t features = p.features, corner = p.feats_corner;
+    const int64_t features = p.features, corner = p.feats.outer;
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<A>(p, row);
       V weight[8];
       for (int c = 0; c < 8; ++c) weight[c] = voxel.weight(c);
-      const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
+      const T* feats = p.feats.at(p.rows, row);
       if (Unit) prefetch(feats, features);
       T* out = p.out + row * features;
       write_vectors<V, Nontemporal>(out, features, [&](int64_t f, auto n) {
         V sum = 0;
         for (int c = 0; c < 8; ++c) {
           const T* from = feats + c * corner;
-          sum += weight[c] * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+          sum += weight[c] * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats.inner, p.feats.inner, n));
         }
         return sum;
       });
@@ -210,7 +210,7 @@ struct Loops {
 
   template <bool Unit, bool Nontemporal, bool Feats, bool Points>
   CPPCUDA_FLATTEN static void backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
-    const int64_t features = p.features, corner = p.feats_corner;
+    const int64_t features = p.features, corner = p.feats.outer;
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<A>(p, row);
       V weight[8], dot[8];
@@ -218,17 +218,17 @@ struct Loops {
         weight[c] = voxel.weight(c);
         dot[c] = 0;
       }
-      const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
-      const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      const T* grad = p.grad.at(p.rows, row);
+      const T* feats = Points ? p.feats.at(p.rows, row) : nullptr;
       if (Unit && Points) prefetch(feats, features);
       T* grad_feats = p.grad_feats + row * 8 * features;
       for_vectors<V>(features, [&](int64_t f, auto n) {
-        const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad_feature, p.grad_feature, n);
+        const V g = Unit ? V::load(grad + f, n) : V::load(grad + f * p.grad.inner, p.grad.inner, n);
         for (int c = 0; c < 8; ++c) {
           if (Feats) write<Nontemporal>(weight[c] * g, grad_feats + c * features + f, n);
           if (!Points) continue;
           const T* from = feats + c * corner;
-          dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats_feature, p.feats_feature, n));
+          dot[c] += g * (Unit ? V::load(from + f, n) : V::load(from + f * p.feats.inner, p.feats.inner, n));
         }
       });
       if (!Points) continue;
@@ -249,8 +249,8 @@ struct Loops {
     const Packed packed(features);
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<V>(p, row);
-      const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
-      const T* feats = Points ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
+      const V grad = V::load(p.grad.at(p.rows, row), features);
+      const T* feats = Points ? p.feats.at(p.rows, row) : nullptr;
       if (Points) prefetch(feats, features);
       T* grad_feats = p.grad_feats + row * values;
       V by_coordinate[3] = {0, 0, 0};
@@ -282,25 +282,24 @@ struct Loops {
         weight_along[c] = voxel.weight_along(c, direction.axis);
         dot[c] = grad_grad_dot[c] = 0;
       }
-      const T* grad = p.grad + p.grad_rows.offset(p.rows, row);
-      const T* feats = p.feats ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
-      const T* grad_grad_feats =
-          p.grad_grad_feats ? p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row) : nullptr;
+      const T* grad = p.grad.at(p.rows, row);
+      const T* feats = p.feats.at(p.rows, row);
+      const T* grad_grad_feats = p.grad_grad_feats.at(p.rows, row);
       if (Unit && feats) prefetch(feats, features);
       T* grad_feats = p.grad_feats + row * 8 * features;
       for_vectors<V>(features, [&](int64_t f, auto n) {
-        const V g = load(grad, f, p.grad_feature, n);
+        const V g = load(grad, f, p.grad.inner, n);
         V sum = 0;
         if (feats) {
           for (int c = 0; c < 8; ++c) {
-            const V x = load(feats + c * p.feats_corner, f, p.feats_feature, n);
+            const V x = load(feats + c * p.feats.outer, f, p.feats.inner, n);
             sum += weight_along[c] * x;
             dot[c] += g * x;
           }
         }
         if (grad_grad_feats) {
           for (int c = 0; c < 8; ++c) {
-            const V x = load(grad_grad_feats + c * p.grad_grad_feats_corner, f, p.grad_grad_feats_feature, n);
+            const V x = load(grad_grad_feats + c * p.grad_grad_feats.outer, f, p.grad_grad_feats.inner, n);
             sum += weight[c] * x;
             grad_grad_dot[c] += g * x;
           }
@@ -332,10 +331,9 @@ struct Loops {
     for (int64_t row = begin; row < end; ++row) {
       const auto voxel = voxel_at<V>(p, row);
       const auto direction = direction_at<V>(p, row);
-      const V grad = V::load(p.grad + p.grad_rows.offset(p.rows, row), features);
-      const T* feats = p.feats ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
-      const T* grad_grad_feats =
-          p.grad_grad_feats ? p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row) : nullptr;
+      const V grad = V::load(p.grad.at(p.rows, row), features);
+      const T* feats = p.feats.at(p.rows, row);
+      const T* grad_grad_feats = p.grad_grad_feats.at(p.rows, row);
       if (feats) prefetch(feats, features);
       T* grad_feats = p.grad_feats + row * values;
       V by_coordinate[3] = {0, 0, 0};
@@ -375,13 +373,13 @@ struct Loops {
 template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
-  const bool unit = p.feats_feature == 1;
+  const bool unit = p.feats.inner == 1;
   if constexpr (L::has_points_loop) {
-    if (p.features == 1 && p.feats_corner == 1) return L::forward_points(p, begin, end);
+    if (p.features == 1 && p.feats.outer == 1) return L::forward_points(p, begin, end);
   }
   const auto few = [&]<int count>() {
     if constexpr (count < L::V::lanes || (count == 8 && L::V::lanes == 8)) {
-      if (unit && count * p.features <= L::V::lanes && p.feats_corner == p.features) {
+      if (unit && count * p.features <= L::V::lanes && p.feats.outer == p.features) {
         L::template forward_few<count>(p, begin, end);
         return true;
       }
@@ -398,17 +396,17 @@ void RowKernel<Isa, T, P>::forward(const ForwardParams<T, P>& p, int64_t begin, 
 template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin, int64_t end, bool nontemporal) {
   using L = Loops<T, P>;
-  const bool unit = p.grad_feature == 1 && p.feats_feature == 1;
+  const bool unit = p.grad.inner == 1 && p.feats.inner == 1;
   // Without the gradient of points, 8 features or more are written corner by corner.
   const bool packed =
-      unit && p.features < L::V::lanes && (p.grad_points ? p.feats_corner == p.features : p.features < 8);
+      unit && p.features < L::V::lanes && (p.grad_points ? p.feats.outer == p.features : p.features < 8);
   nontemporal &= unit && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
   const auto of_requested = [&](auto feats, auto points, auto both) {
     return !p.grad_points ? feats : !p.grad_feats ? points : both;
   };
   auto of_outputs = [&]<bool Unit, bool Nontemporal>() {
     if constexpr (L::has_points_loop) {
-      if (p.features == 1 && (!p.grad_points || p.feats_corner == 1)) {
+      if (p.features == 1 && (!p.grad_points || p.feats.outer == 1)) {
         const auto loop = of_requested(L::template backward_points<Nontemporal, true, false>,
                                        L::template backward_points<false, false, true>,
                                        L::template backward_points<Nontemporal, true, true>);
@@ -432,9 +430,9 @@ template <class Isa, class T, class P>
 void RowKernel<Isa, T, P>::double_backward(const DoubleBackwardParams<T, P>& p, int64_t begin, int64_t end,
                                            bool nontemporal) {
   using L = Loops<T, P>;
-  const bool unit = p.grad_feature == 1 && p.feats_feature == 1 && p.grad_grad_feats_feature == 1;
-  const bool packed = unit && p.features < L::V::lanes && (!p.feats || p.feats_corner == p.features) &&
-                      (!p.grad_grad_feats || p.grad_grad_feats_corner == p.features);
+  const bool unit = p.grad.inner == 1 && p.feats.inner == 1 && p.grad_grad_feats.inner == 1;
+  const bool packed = unit && p.features < L::V::lanes && (!p.feats.data || p.feats.outer == p.features) &&
+                      (!p.grad_grad_feats.data || p.grad_grad_feats.outer == p.features);
   nontemporal &=
       unit && p.grad_feats && L::V::can_store_nontemporal(p.grad_feats, packed ? 8 * p.features : p.features);
   const auto loop = packed && nontemporal ? L::template double_backward_packed<true>

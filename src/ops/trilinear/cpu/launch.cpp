@@ -16,7 +16,7 @@ void forward(const ForwardParams<T, P>& p, const kit::CpuContext& cpu) {
 
 template <class T, class P>
 void backward(const BackwardParams<T, P>& p, const kit::CpuContext& cpu) {
-  const int64_t rows = (p.feats ? 8 : 0) + 1 + 8;  // of F values each: feats, grad, grad_feats
+  const int64_t rows = (p.grad_points ? 8 : 0) + 1 + 8;  // of F values each: feats, grad, grad_feats
   const bool nontemporal = cpu.exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
   kit::parallel_rows(cpu, p.rows.count, 8 * p.features, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
     RowKernel<typename decltype(isa)::type, T, P>::backward(p, begin, end, nontemporal);
@@ -25,7 +25,7 @@ void backward(const BackwardParams<T, P>& p, const kit::CpuContext& cpu) {
 
 template <class T, class P>
 void double_backward(const DoubleBackwardParams<T, P>& p, const kit::CpuContext& cpu) {
-  const int64_t rows = (p.feats ? 8 : 0) + (p.grad_grad_feats ? 8 : 0) + (p.grad_feats ? 8 : 0) + 2;
+  const int64_t rows = (p.feats.data ? 8 : 0) + (p.grad_grad_feats.data ? 8 : 0) + (p.grad_feats ? 8 : 0) + 2;
   const bool nontemporal = cpu.exceeds_cache(p.rows.count * rows * p.features * sizeof(T));
   kit::parallel_rows(cpu, p.rows.count, 8 * p.features, kit::grain_size, [&](auto isa, int64_t begin, int64_t end) {
     RowKernel<typename decltype(isa)::type, T, P>::double_backward(p, begin, end, nontemporal);

@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(kit::threads_per_block, 4) forward_kernel(Forw
   const int64_t rows_per_block = blockDim.x >> lane_bits;
   for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
        row += gridDim.x * rows_per_block) {
-    const T* feats = p.feats + p.feats_rows.offset(p.rows, row);
-    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    const T* feats = p.feats.at(p.rows, row);
+    const P* point = p.points.at(p.rows, row);
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
       kit::Pack<T, N> corner[8];
-      load_corners(corner, feats, p.feats_corner, f, p.feats_feature);
+      load_corners(corner, feats, p.feats.outer, f, p.feats.inner);
       // Computed in each step, so that the loads of the first step do not wait for it.
-      const auto voxel = voxel_at<A>(point, p.points_coordinate);
+      const auto voxel = voxel_at<A>(point, p.points.inner);
       kit::Pack<T, N> out;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -62,15 +62,15 @@ __global__ void __launch_bounds__(kit::threads_per_block, POINTS ? 4 : 6)
   const unsigned row_lanes = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 - lane);
   for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
        row += gridDim.x * rows_per_block) {
-    const T* grad_row = p.grad + p.grad_rows.offset(p.rows, row);
-    const T* feats = POINTS ? p.feats + p.feats_rows.offset(p.rows, row) : nullptr;
-    const P* point = p.points + p.points_rows.offset(p.rows, row);
+    const T* grad_row = p.grad.at(p.rows, row);
+    const T* feats = POINTS ? p.feats.at(p.rows, row) : nullptr;
+    const P* point = p.points.at(p.rows, row);
     A by_coordinate[3] = {};
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
-      const auto grad = kit::load_strided<N>(grad_row, f, p.grad_feature);
+      const auto grad = kit::load_strided<N>(grad_row, f, p.grad.inner);
       kit::Pack<T, N> corner[8];
-      if constexpr (POINTS) load_corners(corner, feats, p.feats_corner, f, p.feats_feature);
-      const auto voxel = voxel_at<A>(point, p.points_coordinate);
+      if constexpr (POINTS) load_corners(corner, feats, p.feats.outer, f, p.feats.inner);
+      const auto voxel = voxel_at<A>(point, p.points.inner);
       if constexpr (POINTS) {
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
@@ -114,15 +114,15 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
   const unsigned row_lanes = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 - lane);
   for (int64_t row = blockIdx.x * rows_per_block + (threadIdx.x >> lane_bits); row < p.rows.count;
        row += gridDim.x * rows_per_block) {
-    const T* grad_row = p.grad + p.grad_rows.offset(p.rows, row);
-    const P* point = p.points + p.points_rows.offset(p.rows, row);
-    const P* from = p.grad_grad_points + p.grad_grad_points_rows.offset(p.rows, row);
-    const auto voxel = voxel_at<A>(point, p.points_coordinate);
-    const A direction[3] = {static_cast<A>(from[0]), static_cast<A>(from[p.grad_grad_points_coordinate]),
-                            static_cast<A>(from[2 * p.grad_grad_points_coordinate])};
+    const T* grad_row = p.grad.at(p.rows, row);
+    const P* point = p.points.at(p.rows, row);
+    const P* from = p.grad_grad_points.at(p.rows, row);
+    const auto voxel = voxel_at<A>(point, p.points.inner);
+    const A direction[3] = {static_cast<A>(from[0]), static_cast<A>(from[p.grad_grad_points.inner]),
+                            static_cast<A>(from[2 * p.grad_grad_points.inner])};
     A by_coordinate[3] = {};
     for (int64_t f = int64_t{lane} * N; f < p.features; f += int64_t{lanes} * N) {
-      const auto grad = kit::load_strided<N>(grad_row, f, p.grad_feature);
+      const auto grad = kit::load_strided<N>(grad_row, f, p.grad.inner);
       A sum[N] = {};
       // Adds the corners' features times `weight`, and their dot products with grad times `slope`.
       const auto add = [&](const T* feats, int64_t corner_step, int64_t feature_step, auto weight, auto slope) {
@@ -141,17 +141,16 @@ __global__ void __launch_bounds__(kit::threads_per_block, sizeof(T) < 8 ? 4 : 2)
           for (int d = 0; d < 3; ++d) by_coordinate[d] += slope(c, d) * dot;
         }
       };
-      if (p.feats) {
+      if (p.feats.data) {
         add(
-            p.feats + p.feats_rows.offset(p.rows, row), p.feats_corner, p.feats_feature,
+            p.feats.at(p.rows, row), p.feats.outer, p.feats.inner,
             [&](int c) { return voxel.weight_along(c, direction); },
             [&](int c, int d) { return voxel.slope_along(c, d, direction); });
       }
-      if (p.grad_grad_feats) {
+      if (p.grad_grad_feats.data) {
         add(
-            p.grad_grad_feats + p.grad_grad_feats_rows.offset(p.rows, row), p.grad_grad_feats_corner,
-            p.grad_grad_feats_feature, [&](int c) { return voxel.weight(c); },
-            [&](int c, int d) { return voxel.slope(c, d); });
+            p.grad_grad_feats.at(p.rows, row), p.grad_grad_feats.outer, p.grad_grad_feats.inner,
+            [&](int c) { return voxel.weight(c); }, [&](int c, int d) { return voxel.slope(c, d); });
       }
       if (p.grad_grad) {
         kit::Pack<T, N> out;

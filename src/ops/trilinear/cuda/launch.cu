@@ -10,15 +10,19 @@
 namespace cppcuda::ops::trilinear {
 namespace {
 
-// Whether all rows of `size` values are one contiguous block.
-bool is_dense(const kit::Rows& rows, const kit::RowStride& stride, int64_t size) {
-  return rows.per_batch.value() == rows.count && stride.row == size;
+// Whether all rows, [features] or [8, features], are one contiguous block that starts on a 16-byte boundary.
+template <class T>
+bool is_dense(const Rows& rows, const RowsOf<T>& operand, int64_t features) {
+  const int64_t size = operand.outer == 0 ? features : 8 * features;
+  return !operand.data || (rows.per_batch.value() == rows.count && operand.row == size && operand.inner == 1 &&
+                           (operand.outer == 0 || operand.outer == features) && kit::is_aligned16(operand.data, {}));
 }
 
+// Whether the features of all rows and corners start on 16-byte boundaries.
 template <class T>
-bool is_dense(const T* feats, const kit::Rows& rows, const kit::RowStride& stride, int64_t corner, int64_t feature,
-              int64_t features) {
-  return feature == 1 && corner == features && is_dense(rows, stride, 8 * features) && kit::is_aligned16(feats, {});
+bool in_packs(const RowsOf<T>& operand) {
+  return !operand.data ||
+         (operand.inner == 1 && kit::is_aligned16(operand.data, {operand.batch, operand.row, operand.outer}));
 }
 
 // Calls f(F, V) with the template arguments of a staged kernel.
@@ -41,11 +45,8 @@ void with_staged(int64_t features, int width, F f) {
 
 template <class T, class P>
 void forward(const ForwardParams<T, P>& p, kit::CudaStream& stream) {
-  const bool packs = p.feats_feature == 1 &&
-                     kit::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}) &&
-                     kit::is_aligned16(p.out, {});
-  const bool dense = is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features) &&
-                     kit::is_aligned16(p.out, {});
+  const bool packs = in_packs(p.feats) && kit::is_aligned16(p.out, {});
+  const bool dense = is_dense(p.rows, p.feats, p.features) && kit::is_aligned16(p.out, {});
   const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, forward_direct_bytes);
   switch (launch.access) {
     case Access::staged:
@@ -67,14 +68,9 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
     if (!p.grad_points) return f(std::true_type(), std::false_type());
     p.grad_feats ? f(std::true_type(), std::true_type()) : f(std::false_type(), std::true_type());
   };
-  const bool packs =
-      p.grad_feature == 1 && kit::is_aligned16(p.grad, {p.grad_rows.batch, p.grad_rows.row}) &&
-      (!p.feats ||
-       (p.feats_feature == 1 && kit::is_aligned16(p.feats, {p.feats_rows.batch, p.feats_rows.row, p.feats_corner}))) &&
-      kit::is_aligned16(p.grad_feats, {});
-  const bool dense = p.grad_feature == 1 && is_dense(p.rows, p.grad_rows, p.features) &&
-                     kit::is_aligned16(p.grad, {}) && kit::is_aligned16(p.grad_feats, {}) &&
-                     (!p.feats || is_dense(p.feats, p.rows, p.feats_rows, p.feats_corner, p.feats_feature, p.features));
+  const bool packs = in_packs(p.grad) && in_packs(p.feats) && kit::is_aligned16(p.grad_feats, {});
+  const bool dense = is_dense(p.rows, p.grad, p.features) && is_dense(p.rows, p.feats, p.features) &&
+                     kit::is_aligned16(p.grad_feats, {});
   const RowLaunch launch = row_launch(p.rows.count, p.features, sizeof(T), packs, dense, backward_direct_bytes);
   with_gradients([&](auto of_feats, auto of_points) {
     switch (launch.access) {
@@ -93,14 +89,9 @@ void backward(const BackwardParams<T, P>& p, kit::CudaStream& stream) {
 
 template <class T, class P>
 void double_backward(const DoubleBackwardParams<T, P>& p, kit::CudaStream& stream) {
-  const auto in_packs = [](const T* x, const RowStride& rows, int64_t corner, int64_t feature) {
-    return !x || (feature == 1 && kit::is_aligned16(x, {rows.batch, rows.row, corner}));
-  };
-  const bool packs =
-      p.features % kit::pack_size<T> == 0 && in_packs(p.grad, p.grad_rows, 0, p.grad_feature) &&
-      in_packs(p.feats, p.feats_rows, p.feats_corner, p.feats_feature) &&
-      in_packs(p.grad_grad_feats, p.grad_grad_feats_rows, p.grad_grad_feats_corner, p.grad_grad_feats_feature) &&
-      kit::is_aligned16(p.grad_grad, {}) && kit::is_aligned16(p.grad_feats, {});
+  const bool packs = p.features % kit::pack_size<T> == 0 && in_packs(p.grad) && in_packs(p.feats) &&
+                     in_packs(p.grad_grad_feats) && kit::is_aligned16(p.grad_grad, {}) &&
+                     kit::is_aligned16(p.grad_feats, {});
   kit::with_width<kit::pack_size<T>>(packs, [&](auto n) {
     const RowLaunch launch = direct_launch(p.rows.count, p.features, n);
     kit::launch(double_backward_kernel<n, T, P>, launch.shape, stream, p, launch.lane_bits);

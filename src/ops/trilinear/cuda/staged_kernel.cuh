@@ -156,8 +156,8 @@ __device__ void whole_rows_forward(const ForwardParams<T, P>& p, const StagedTil
   using A = kit::opmath<T>;
   constexpr int R = StagedTile<N, F, T>::rows_of_thread;
   P points[R][3];
-  load_points(feats, p.points + first * p.points_rows.row, p.points_rows.row, p.points_coordinate, rows, points);
-  feats.load(p.feats + first * 8 * F, rows);
+  load_points(feats, p.points.data + first * p.points.row, p.points.row, p.points.inner, rows, points);
+  feats.load(p.feats.data + first * 8 * F, rows);
   [[maybe_unused]] T threes[R][3];
   feats.for_each_row(rows, [&](int r, int row) {
     const Voxel<A> voxel(points[r][0], points[r][1], points[r][2]);
@@ -182,9 +182,9 @@ __device__ void shared_rows_forward(const ForwardParams<T, P>& p, const StagedTi
                                     int64_t first, int rows) {
   using A = kit::opmath<T>;
   const int features = static_cast<int>(p.features), lane = feats.lane & ((1 << lane_bits) - 1);
-  feats.load(p.feats + first * 8 * p.features, rows);
+  feats.load(p.feats.data + first * 8 * p.features, rows);
   for (int row = feats.lane >> lane_bits; row < rows; row += 32 >> lane_bits) {
-    const auto voxel = voxel_at<A>(p.points + (first + row) * p.points_rows.row, p.points_coordinate);
+    const auto voxel = voxel_at<A>(p.points.data + (first + row) * p.points.row, p.points.inner);
     for (int f = lane * V; f < features; f += V << lane_bits) {
       T* corner = reinterpret_cast<T*>(feats.row(row)) + f;
       A sum[V] = {};
@@ -233,14 +233,14 @@ __device__ void whole_rows_backward(const BackwardParams<T, P>& p, const StagedT
   P points[R][3];                           // overwritten by their gradients
   constexpr int together = F == 3 ? 1 : F;  // the values of grad in one access
   kit::Pack<T, together> grad[R][F / together];
-  load_points(feats, p.points + first * p.points_rows.row, p.points_rows.row, p.points_coordinate, rows, points);
+  load_points(feats, p.points.data + first * p.points.row, p.points.row, p.points.inner, rows, points);
   feats.for_each_row(rows, [&](int r, int row) {
 #pragma unroll
     for (int f = 0; f < F; f += together) {
-      grad[r][f / together] = kit::load<together>(p.grad + (first + row) * F + f);
+      grad[r][f / together] = kit::load<together>(p.grad.data + (first + row) * F + f);
     }
   });
-  if constexpr (POINTS) feats.load(p.feats + first * 8 * F, rows);
+  if constexpr (POINTS) feats.load(p.feats.data + first * 8 * F, rows);
   feats.for_each_row(rows, [&](int r, int row) {
     const Voxel<A> voxel(points[r][0], points[r][1], points[r][2]);
     A by_coordinate[3] = {}, dot = 0;
@@ -300,15 +300,16 @@ __device__ void shared_rows_backward(const BackwardParams<T, P>& p, const Staged
                                      int64_t first, int rows) {
   using A = kit::opmath<T>;
   const int features = static_cast<int>(p.features), lane = feats.lane & ((1 << lane_bits) - 1);
-  if constexpr (POINTS) feats.load(p.feats + first * 8 * p.features, rows);
+  if constexpr (POINTS) feats.load(p.feats.data + first * 8 * p.features, rows);
   // All lanes run the same number of iterations, because the shuffles need whole warps.
   for (int begin = 0; begin < rows; begin += 32 >> lane_bits) {
     const int row = begin + (feats.lane >> lane_bits);
     A by_coordinate[3] = {};
     if (row < rows) {
-      const auto voxel = voxel_at<A>(p.points + (first + row) * p.points_rows.row, p.points_coordinate);
-      shared_row_backward<V, FEATS, POINTS>(reinterpret_cast<T*>(feats.row(row)), p.grad + (first + row) * p.features,
-                                            voxel, features, lane * V, V << lane_bits, by_coordinate);
+      const auto voxel = voxel_at<A>(p.points.data + (first + row) * p.points.row, p.points.inner);
+      shared_row_backward<V, FEATS, POINTS>(reinterpret_cast<T*>(feats.row(row)),
+                                            p.grad.data + (first + row) * p.features, voxel, features, lane * V,
+                                            V << lane_bits, by_coordinate);
     }
     if constexpr (POINTS) {
       for (int offset = 1 << lane_bits >> 1; offset > 0; offset /= 2) {

@@ -40,9 +40,9 @@ CPPCUDA_INLINE bool read_rows(const Lookup<I>& lookup, int64_t batch, int64_t n,
   const I* from = corners.at(batch, n);
   int64_t stride = corners.row;
   I memory[L][8];
-  if (corners.column != 1 || valid < L) {
+  if (corners.inner != 1 || valid < L) {
     for (int i = 0; i < L; ++i) {
-      for (int c = 0; c < 8; ++c) memory[i][c] = from[(i < valid ? i : valid - 1) * stride + c * corners.column];
+      for (int c = 0; c < 8; ++c) memory[i][c] = from[(i < valid ? i : valid - 1) * stride + c * corners.inner];
     }
     from = memory[0];
     stride = 8;

@@ -14,7 +14,7 @@
 // The harmonics of directions are R(u) with u = x / r, whose derivative is the projection P v = (v - u (u . v)) / r.
 #pragma once
 
-#include "cppcuda/kit/formula.h"
+#include "cppcuda/kit/call.h"
 #include "ops/spherical_harmonics/op.h"
 
 namespace sph::ops::spherical_harmonics {
@@ -64,15 +64,7 @@ struct Points {
   }
 };
 
-struct ForwardFormula {
-  using Op = Forward;
-  static constexpr auto reads = kit::reads<Op>({{"xyz", {"xyz"}}});
-
-  static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
-                             const kit::Need<Op>&) {
-    return Backward::call(grads["output"], saved["xyz"], saved.attribute<"degree">(), saved.attribute<"normalize">());
-  }
-
+struct ForwardFormula : kit::GradientsBy<Forward, Backward> {
   static kit::Outputs<Op> jvp(const kit::Inputs<Op>& tangents, const kit::Saved<ForwardFormula>& saved) {
     return Points(saved).tangent(tangents["xyz"]);
   }
@@ -108,7 +100,7 @@ struct BackwardFormula {
 template <class TheOp, class Transposed>
 struct LinearFormula {
   using Op = TheOp;
-  static constexpr std::array<kit::Reads, 1> reads{};
+  static constexpr auto reads = kit::reads_nothing<Op>();
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<LinearFormula>& saved,
                              const kit::Need<Op>&) {

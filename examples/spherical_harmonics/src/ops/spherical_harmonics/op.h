@@ -14,10 +14,7 @@ using Forward = kit::Op<
     "Tensor[B?, N, LL + 2L + 1]",
     kit::Independent<"N">>;
 
-using Backward = kit::Op<
-    "sph::_spherical_harmonics_backward(Tensor grad[B?, N, LL + 2L + 1], Tensor xyz[B?, N, 3], int degree[L], "
-    "bool normalize=True) -> Tensor grad(xyz)",
-    kit::Independent<"N">>;
+using Backward = kit::BackwardOf<Forward, kit::GradientReads<"xyz", "xyz">>;
 
 // The derivatives of the solid harmonics along each axis, which are sums of the harmonics up to degree L - 1.
 using Partials = kit::Op<

@@ -1,4 +1,5 @@
-// The arguments of the kernels, CPU and CUDA: raw pointers, strides in elements, sizes. Outputs are contiguous.
+// The arguments of the kernels, CPU and CUDA: the tensors and outputs in the order of the declaration, then sizes and
+// attributes. Outputs are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,9 @@ namespace sph::ops::spherical_harmonics {
 
 namespace kit = cppcuda::kit;
 
-// A tensor [B?, N, F] or [B?, N, 3, F]. Any strides: an expanded tensor has strides of 0.
-template <class T>
-struct Operand {
-  const T* data;
-  kit::RowStride strides;
-  int64_t step;      // between the values of a row
-  int64_t axis = 0;  // between the three parts of a row
-
-  CPPCUDA_HOST_DEVICE const T* row(const kit::Rows& rows, int64_t r) const { return data + strides.offset(rows, r); }
-};
-
 template <class T>
 struct ForwardParams {
-  Operand<T> xyz;
+  kit::RowsOf<T> xyz;
   T* output;  // [rows, size(degree)]
   kit::Rows rows;
   int degree;
@@ -32,7 +22,7 @@ struct ForwardParams {
 
 template <class T>
 struct BackwardParams {
-  Operand<T> grad, xyz;
+  kit::RowsOf<T> grad, xyz;
   T* grad_xyz;  // [rows, 3]
   kit::Rows rows;
   int degree;
@@ -41,7 +31,7 @@ struct BackwardParams {
 
 template <class T>
 struct PartialsParams {
-  Operand<T> harmonics;
+  kit::RowsOf<T> harmonics;
   T* output;  // [rows, 3, size(degree)]
   kit::Rows rows;
   int degree;
@@ -49,7 +39,7 @@ struct PartialsParams {
 
 template <class T>
 struct PartialsTransposedParams {
-  Operand<T> grad;
+  kit::RowsOf<T> grad;
   T* output;  // [rows, size(degree - 1)]
   kit::Rows rows;
   int degree;

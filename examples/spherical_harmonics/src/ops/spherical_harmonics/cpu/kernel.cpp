@@ -26,17 +26,17 @@ struct Block {
       : first(begin), count(end - begin < V::lanes ? static_cast<int>(end - begin) : V::lanes) {}
 
   // to[f] has value f of each row, f = 0 .. n - 1.
-  CPPCUDA_INLINE void load(const Operand<T>& from, const kit::Rows& rows, int64_t axis, int64_t n, V* to) const {
+  CPPCUDA_INLINE void load(const kit::RowsOf<T>& from, const kit::Rows& rows, int64_t axis, int64_t n, V* to) const {
     const T* row[V::lanes];
     CPPCUDA_UNROLL(16)
     for (int i = 0; i < V::lanes; ++i) {
-      row[i] = from.row(rows, first + (i < count ? i : count - 1)) + axis * from.axis;
+      row[i] = from.at(rows, first + (i < count ? i : count - 1)) + axis * from.outer;
     }
     kit::for_vectors<V>(n, [&](int64_t f, auto values) {
       V v[V::lanes];
       CPPCUDA_UNROLL(16)
       for (int i = 0; i < V::lanes; ++i) {
-        v[i] = from.step == 1 ? V::load(row[i] + f, values) : V::load(row[i] + f * from.step, from.step, values);
+        v[i] = from.inner == 1 ? V::load(row[i] + f, values) : V::load(row[i] + f * from.inner, from.inner, values);
       }
       V::transpose(v);
       CPPCUDA_UNROLL(16)
@@ -60,7 +60,7 @@ struct Block {
     });
   }
 
-  CPPCUDA_INLINE Point<V> load_point(const Operand<T>& xyz, const kit::Rows& rows) const {
+  CPPCUDA_INLINE Point<V> load_point(const kit::RowsOf<T>& xyz, const kit::Rows& rows) const {
     V v[3];
     load(xyz, rows, 0, 3, v);
     return {v[0], v[1], v[2]};

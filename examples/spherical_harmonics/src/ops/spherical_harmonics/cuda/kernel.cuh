@@ -53,9 +53,9 @@ __device__ void for_each_value(int rows, int n, F f) {
 }
 
 template <class A, class T>
-__device__ Point<A> load_point(const Operand<T>& xyz, const kit::Rows& rows, int64_t r) {
-  const T* row = xyz.row(rows, r);
-  return {static_cast<A>(row[0]), static_cast<A>(row[xyz.step]), static_cast<A>(row[2 * xyz.step])};
+__device__ Point<A> load_point(const kit::RowsOf<T>& xyz, const kit::Rows& rows, int64_t r) {
+  const T* row = xyz.at(rows, r);
+  return {static_cast<A>(row[0]), static_cast<A>(row[xyz.inner]), static_cast<A>(row[2 * xyz.inner])};
 }
 
 template <bool staged, class T>
@@ -88,11 +88,11 @@ __global__ void __launch_bounds__(kit::threads_per_block) backward_kernel(Backwa
     if constexpr (staged) {
       if (n < warp_threads) {
         for_each_value(rows, n,
-                       [&](int r, int i) { shared[r * step + i] = p.grad.row(p.rows, first + r)[i * p.grad.step]; });
+                       [&](int r, int i) { shared[r * step + i] = p.grad.at(p.rows, first + r)[i * p.grad.inner]; });
       } else {  // the address of a row takes more instructions than a value
         for (int r = 0; r < rows; ++r) {
-          const T* row = p.grad.row(p.rows, first + r);
-          for (int i = lane; i < n; i += warp_threads) shared[r * step + i] = row[i * p.grad.step];
+          const T* row = p.grad.at(p.rows, first + r);
+          for (int i = lane; i < n; i += warp_threads) shared[r * step + i] = row[i * p.grad.inner];
         }
       }
       __syncwarp();
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kit::threads_per_block) backward_kernel(Backwa
         inverse = inverse_norm(point);
         point = point.scaled(inverse);
       }
-      const T* const row = staged ? shared + lane * step : p.grad.row(p.rows, first + lane);
-      const int64_t grad_step = staged ? 1 : p.grad.step;
+      const T* const row = staged ? shared + lane * step : p.grad.at(p.rows, first + lane);
+      const int64_t grad_step = staged ? 1 : p.grad.inner;
       Point<A> grad = gradient(table<A>(), p.degree, point, [&](int i) { return static_cast<A>(row[i * grad_step]); });
       if (p.normalize) grad = project(grad, point, inverse);
       T* const to = p.grad_xyz + (first + lane) * 3;
@@ -126,10 +126,10 @@ __global__ void __launch_bounds__(kit::threads_per_block) partials_kernel(Partia
   const int n = size(p.degree), lane = threadIdx.x % warp_threads;
   for_each_tile(p.rows.count, [&](int64_t first, int rows) {
     if (lane >= rows) return;
-    const T* const from = p.harmonics.row(p.rows, first + lane);
+    const T* const from = p.harmonics.at(p.rows, first + lane);
     T* const to = p.output + (first + lane) * 3 * n;
     partials<A>(
-        table<A>(), p.degree, [&](int i) { return static_cast<A>(from[i * p.harmonics.step]); },
+        table<A>(), p.degree, [&](int i) { return static_cast<A>(from[i * p.harmonics.inner]); },
         [&](int d, int i, A value) { to[d * n + i] = static_cast<T>(value); });
   });
 }
@@ -140,10 +140,10 @@ __global__ void __launch_bounds__(kit::threads_per_block) partials_transposed_ke
   const int lane = threadIdx.x % warp_threads;
   for_each_tile(p.rows.count, [&](int64_t first, int rows) {
     if (lane >= rows) return;
-    const T* const from = p.grad.row(p.rows, first + lane);
+    const T* const from = p.grad.at(p.rows, first + lane);
     T* const to = p.output + (first + lane) * size(p.degree - 1);
     partials_transposed<A>(
-        table<A>(), p.degree, [&](int d, int i) { return static_cast<A>(from[d * p.grad.axis + i * p.grad.step]); },
+        table<A>(), p.degree, [&](int d, int i) { return static_cast<A>(from[d * p.grad.outer + i * p.grad.inner]); },
         [&](int i, A value) { to[i] = static_cast<T>(value); });
   });
 }

@@ -35,7 +35,7 @@ def reference(input: Tensor, eps: float) -> Tensor:
     return input / torch.sqrt((input * input).mean(-1, keepdim=True) + eps)
 
 
-def backward_reference(grad: Tensor, input: Tensor, rstd: Tensor) -> Tensor:
+def backward_reference(grad: Tensor, rstd: Tensor, input: Tensor) -> Tensor:
     rstd = rstd.unsqueeze(-1)
     return rstd * grad - rstd**3 * input * (grad * input).mean(-1, keepdim=True)
 

@@ -27,14 +27,14 @@ inline Tensor mean(const Tensor& a, const Tensor& b) { return (a * b).mean(-1, /
 
 struct ForwardFormula {
   using Op = ForwardWithRstd;
-  static constexpr auto reads = kit::reads<Op>({{"input", {"input", "rstd"}}});
+  static constexpr auto reads = kit::reads_of<Op, Backward>();
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<ForwardFormula>& saved,
                              const kit::Need<Op>&) {
     const auto [input, rstd] = saved.get<"input", "rstd">();
     const auto [grad_output, grad_rstd] = grads.get<"output", "rstd">();  // undefined if zero
     Tensor grad;
-    if (grad_output.defined()) accumulate(grad, Backward::call(grad_output, input, rstd));
+    if (grad_output.defined()) accumulate(grad, Backward::call(grad_output, rstd, input));
     if (grad_rstd.defined()) {
       const Tensor r = per_row(rstd), y = in_opmath(input) * r;
       accumulate(grad, -per_row(grad_rstd) * r * r * y / input.sym_size(-1));
@@ -46,7 +46,7 @@ struct ForwardFormula {
     const auto [input, rstd] = saved.get<"input", "rstd">();
     const Tensor tangent = tangents["input"], r = per_row(rstd), y = in_opmath(input) * r;
     const Tensor tangent_rstd = -r * r * mean(y, in_opmath(tangent));
-    return {Backward::call(tangent, input, rstd), tangent_rstd.squeeze(-1)};
+    return {Backward::call(tangent, rstd, input), tangent_rstd.squeeze(-1)};
   }
 };
 
@@ -63,7 +63,7 @@ struct BackwardFormula {
     const auto [grad, input, rstd] = saved.get<"grad", "input", "rstd">();
     const Tensor grad_result = grads["grad(input)"];
     kit::Inputs<Op> result;
-    if (need["grad"]) result["grad"] = Backward::call(grad_result, input, rstd);
+    if (need["grad"]) result["grad"] = Backward::call(grad_result, rstd, input);
     if (!need["input"] && !need["rstd"]) return result;  // then grad was not saved
     const Tensor g = in_opmath(grad), h = in_opmath(grad_result), r = per_row(rstd), y = in_opmath(input) * r;
     if (need["input"]) result["input"] = -r * r * (h * mean(g, y) + g * mean(h, y));
@@ -76,7 +76,7 @@ struct BackwardFormula {
     const auto [tangent_grad, tangent_input, tangent_rstd] = tangents.get<"grad", "input", "rstd">();
     const Tensor g = in_opmath(grad), r = per_row(rstd), y = in_opmath(input) * r;
     Tensor result, tangent_y;
-    if (tangent_grad.defined()) accumulate(result, Backward::call(tangent_grad, input, rstd));
+    if (tangent_grad.defined()) accumulate(result, Backward::call(tangent_grad, rstd, input));
     if (tangent_input.defined()) accumulate(tangent_y, in_opmath(tangent_input) * r);
     if (tangent_rstd.defined()) {
       accumulate(tangent_y, in_opmath(input) * per_row(tangent_rstd));

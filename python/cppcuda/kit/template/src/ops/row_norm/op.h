@@ -18,10 +18,8 @@ using Forward = kit::Op<
     kit::Independent<"N">>;
 using ForwardWithRstd = Forward::WithHidden;
 
-// rstd is an argument like any other, with a gradient. It may be float32 while the others have 16 bits.
-using Backward = kit::Op<
-    "my_ops::_row_norm_backward(Tensor grad[B?, N, F], Tensor input[B?, N, F], Tensor rstd[B?, N]) "
-    "-> Tensor grad(input)",
-    kit::MayBeWider<"rstd">, kit::Independent<"N">>;
+// my_ops::_row_norm_backward(Tensor grad[B?, N, F], Tensor rstd[B?, N] opmath, Tensor input[B?, N, F]) ->
+// Tensor grad(input), where rstd is an argument like any other, with a gradient.
+using Backward = kit::BackwardOf<Forward, kit::GradientReads<"input", "input", "rstd">>;
 
 }  // namespace my_ops::ops::row_norm

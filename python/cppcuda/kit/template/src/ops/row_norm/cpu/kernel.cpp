@@ -29,16 +29,16 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::forward(const ForwardParams<T>& p, int64
   using A = kit::opmath<T>;
   using V = kit::Vec<A>;
   for (int64_t row = begin; row < end; ++row) {
-    const T* input = p.input.row(p.rows, row);
+    const T* input = p.input.at(p.rows, row);
     V squares = 0;
     kit::for_vectors<V>(p.features, [&](int64_t f, auto count) {
-      const V x = load<V>(input, f, p.input.step, count);
+      const V x = load<V>(input, f, p.input.inner, count);
       squares = fma(x, x, squares);
     });
     const A rstd = reciprocal_std(sum<V, A>(squares), p.features, p.eps);
     if (p.rstd) p.rstd[row] = rstd;
     kit::for_vectors<V>(p.features, [&](int64_t f, auto count) {
-      (rstd * load<V>(input, f, p.input.step, count)).store(p.output + row * p.features + f, count);
+      (rstd * load<V>(input, f, p.input.inner, count)).store(p.output + row * p.features + f, count);
     });
   }
 }
@@ -48,15 +48,15 @@ CPPCUDA_FLATTEN void RowKernel<Isa, T>::backward(const BackwardParams<T>& p, int
   using A = kit::opmath<T>;
   using V = kit::Vec<A>;
   for (int64_t row = begin; row < end; ++row) {
-    const T *grad = p.grad.row(p.rows, row), *input = p.input.row(p.rows, row);
-    const A rstd = *p.rstd.row(p.rows, row);
+    const T *grad = p.grad.at(p.rows, row), *input = p.input.at(p.rows, row);
+    const A rstd = *p.rstd.at(p.rows, row);
     V dot = 0;
     kit::for_vectors<V>(p.features, [&](int64_t f, auto count) {
-      dot = fma(load<V>(grad, f, p.grad.step, count), load<V>(input, f, p.input.step, count), dot);
+      dot = fma(load<V>(grad, f, p.grad.inner, count), load<V>(input, f, p.input.inner, count), dot);
     });
     const A mean = rstd * sum<V, A>(dot) / static_cast<A>(p.features);
     kit::for_vectors<V>(p.features, [&](int64_t f, auto count) {
-      const V g = load<V>(grad, f, p.grad.step, count), x = load<V>(input, f, p.input.step, count);
+      const V g = load<V>(grad, f, p.grad.inner, count), x = load<V>(input, f, p.input.inner, count);
       input_gradient<V>(g, x, rstd, mean).store(p.grad_input + row * p.features + f, count);
     });
   }

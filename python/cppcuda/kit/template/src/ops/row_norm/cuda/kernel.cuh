@@ -24,16 +24,16 @@ __global__ void __launch_bounds__(kit::threads_per_block) forward_kernel(Forward
   const int lane = threadIdx.x % warp_threads, warp = threadIdx.x / warp_threads;
   const int64_t grid_rows = int64_t{gridDim.x} * rows_per_block;
   for (int64_t row = int64_t{blockIdx.x} * rows_per_block + warp; row < p.rows.count; row += grid_rows) {
-    const T* input = p.input.row(p.rows, row);
+    const T* input = p.input.at(p.rows, row);
     A squares = 0;
     for (int64_t f = lane; f < p.features; f += warp_threads) {
-      const A x = static_cast<A>(input[f * p.input.step]);
+      const A x = static_cast<A>(input[f * p.input.inner]);
       squares += x * x;
     }
     const A rstd = reciprocal_std(warp_sum(squares), p.features, p.eps);
     if (p.rstd && lane == 0) p.rstd[row] = rstd;
     for (int64_t f = lane; f < p.features; f += warp_threads) {
-      p.output[row * p.features + f] = static_cast<T>(rstd * static_cast<A>(input[f * p.input.step]));
+      p.output[row * p.features + f] = static_cast<T>(rstd * static_cast<A>(input[f * p.input.inner]));
     }
   }
 }
@@ -44,15 +44,15 @@ __global__ void __launch_bounds__(kit::threads_per_block) backward_kernel(Backwa
   const int lane = threadIdx.x % warp_threads, warp = threadIdx.x / warp_threads;
   const int64_t grid_rows = int64_t{gridDim.x} * rows_per_block;
   for (int64_t row = int64_t{blockIdx.x} * rows_per_block + warp; row < p.rows.count; row += grid_rows) {
-    const T *grad = p.grad.row(p.rows, row), *input = p.input.row(p.rows, row);
-    const A rstd = *p.rstd.row(p.rows, row);
+    const T *grad = p.grad.at(p.rows, row), *input = p.input.at(p.rows, row);
+    const A rstd = *p.rstd.at(p.rows, row);
     A dot = 0;
     for (int64_t f = lane; f < p.features; f += warp_threads) {
-      dot += static_cast<A>(grad[f * p.grad.step]) * static_cast<A>(input[f * p.input.step]);
+      dot += static_cast<A>(grad[f * p.grad.inner]) * static_cast<A>(input[f * p.input.inner]);
     }
     const A mean = rstd * warp_sum(dot) / static_cast<A>(p.features);
     for (int64_t f = lane; f < p.features; f += warp_threads) {
-      const A g = static_cast<A>(grad[f * p.grad.step]), x = static_cast<A>(input[f * p.input.step]);
+      const A g = static_cast<A>(grad[f * p.grad.inner]), x = static_cast<A>(input[f * p.input.inner]);
       p.grad_input[row * p.features + f] = static_cast<T>(input_gradient(g, x, rstd, mean));
     }
   }

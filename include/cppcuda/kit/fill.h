@@ -1,0 +1,111 @@
+#pragma once
+
+// Fills the Params of a kernel from the tensors of a call.
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include "cppcuda/kit/args.h"
+#include "cppcuda/kit/math/rows.h"
+
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+
+// The data of a tensor; null if it is undefined.
+template <class T>
+const T* data_of(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <class T>
+T* mutable_data_of(const Tensor& t) {
+  return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
+}
+
+// The rows of a tensor [N, ...] or [B, N, ...], each of which consists of its last `own` dims.
+template <class T>
+RowsOf<T> rows_of(const Tensor& t, int64_t own) {
+  if (!t.defined() || t.numel() == 0) return {};  // an empty tensor has no data
+  RowsOf<T> result{.batch = t.dim() == own + 2 ? t.stride(0) : 0,
+                   .row = t.stride(-own - 1),
+                   .outer = own == 2 ? t.stride(-2) : 0,
+                   .inner = own > 0 ? t.stride(-1) : 1};
+  if constexpr (std::is_void_v<T>) {
+    result.data = t.const_data_ptr();
+  } else {
+    result.data = t.template const_data_ptr<T>();
+  }
+  return result;
+}
+
+// The rows of a tensor and of the operands that a kernel reads with it. Several batches are merged into one if the
+// stride from batch to batch is regular in every operand that is not missing.
+template <class... Operands>
+Rows make_rows(const Tensor& t, int64_t own, const Operands&... operands) {
+  const int64_t per_batch = t.size(-own - 1);
+  const int64_t batches = t.dim() == own + 2 ? t.size(0) : 1;
+  const bool even = ((!operands.data || operands.batch == operands.row * per_batch) && ...);
+  return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
+}
+
+// The number of dims of a tensor argument after that of the rows, the first letter of Independent; -1 if it has none.
+template <class TheOp>
+constexpr int64_t own_dims(size_t tensor) {
+  const Declaration& d = TheOp::declaration;
+  const Pattern& pattern = d.arguments[d.tensor_argument(tensor)].pattern;
+  for (size_t i = 0; d.rows != 0 && i < pattern.rank(); ++i) {
+    if (pattern.letter(i) == d.rows) return static_cast<int64_t>(pattern.rank() - i) - 1;
+  }
+  return -1;
+}
+
+// The rows of all tensor arguments.
+template <class TheOp>
+Rows make_rows(const Args<TheOp>& args) {
+  constexpr size_t first = TheOp::declaration.tensor_index(TheOp::declaration.first);
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    static_assert(((own_dims<TheOp>(I) >= 0) && ...), "an argument has no dim of the rows that Independent names");
+    return make_rows(args.tensor(first), own_dims<TheOp>(first), rows_of<void>(args.tensor(I), own_dims<TheOp>(I))...);
+  }(std::make_index_sequence<TheOp::declaration.tensor_count()>());
+}
+
+namespace detail {
+
+// What a tensor argument becomes in Params: RowsOf<T> or, if the kernel takes contiguous tensors only, const T*.
+template <int64_t Own>
+struct ArgumentMember {
+  const Tensor& tensor;
+
+  template <class T>
+  operator RowsOf<T>() const {  // NOLINT: it initializes a member
+    static_assert(Own >= 0, "the argument has no dim of the rows that Independent names");
+    return rows_of<T>(tensor, Own);
+  }
+  template <class T>
+  operator const T*() const {  // NOLINT: it initializes a member
+    return data_of<T>(tensor);
+  }
+};
+
+struct OutputMember {
+  const Tensor& tensor;
+
+  template <class T>
+  operator T*() const {  // NOLINT: it initializes a member
+    return mutable_data_of<T>(tensor);
+  }
+};
+
+}  // namespace detail
+
+// Params whose members are the tensor arguments and the outputs in the order of the declaration, then `more`.
+template <class Params, class TheOp, class... More>
+Params fill(const Args<TheOp>& args, const Outputs<TheOp>& out, const More&... more) {
+  return [&]<size_t... I, size_t... O>(std::index_sequence<I...>, std::index_sequence<O...>) {
+    return Params{detail::ArgumentMember<own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
+                  more...};
+  }(std::make_index_sequence<TheOp::declaration.tensor_count()>(),
+         std::make_index_sequence<TheOp::declaration.outputs.size()>());
+}
+
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
