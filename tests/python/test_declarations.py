@@ -17,7 +17,7 @@ if not shutil.which("c++"):
 PROGRAM = """
 #include "cppcuda/kit/names.h"
 namespace kit = cppcuda::kit;
-struct Settings {{ double by; }};
+struct Settings {{ double by = 0.25; }};
 using Op = kit::OpBase<{declaration}>;
 static_assert(Op::declaration.arguments.size() > 0);
 {uses}
@@ -41,6 +41,7 @@ def compile_errors(declaration: str, uses: str = "") -> str:
     [
         GOOD,
         GOOD + ', kit::GradientReads<"x", "y">, kit::Config<Settings, "by", "by">',
+        '"a::f(Tensor x[N], float by=25e-2) -> Tensor", kit::Config<Settings, "by", "by">',
         '"a::f(Tensor x[S, 3S + 1], *, Tensor y, str mode=\\"a\\") -> Tensor[S]"',
         '"a::f(Tensor x[N]) -> (Tensor sum[] opmath, Tensor[N] opmath)"',
         '"a::f(Tensor sum[] opmath, Tensor x[N], Tensor? y[N] keep_wide, Tensor z[N] like y) -> Tensor[N]"',
@@ -107,6 +108,7 @@ WRONG = [
     ('"a::f(Tensor x[2N, S + 1], Tensor s[S]) -> Tensor[2N]", kit::Independent<"N">', "no dim of an argument is N"),
     (GOOD + ', kit::GradientReads<"z", "y">', "no output is the gradient of z"),
     (GOOD + ', kit::GradientReads<"x", "z">', "no argument has the name z"),
+    ('"a::f(Tensor x[N], float by=0.5) -> Tensor", kit::Config<Settings, "by", "by">', "by=0.5 is not the default of"),
     (GOOD + ', kit::Config<Settings, "z", "by">', "no argument has the name z"),
     (GOOD + ', kit::Config<Settings, "output_mask", "by">', "output_mask comes after by"),
     (GOOD + ', kit::Config<Settings, "y", "by">', "y is a tensor, which a Config cannot have"),

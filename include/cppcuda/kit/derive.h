@@ -436,6 +436,7 @@ struct OpBase {
   static constexpr Declaration declaration = parsed<Policies...>(Text.view());
   using Config = typename ConfigIn<Policies...>::type;
   static_assert(DeclarationWith<declaration.mistake>::compiles);
+  static_assert(DeclarationWith<check_defaults<Config, declaration.config_count>(declaration)>::compiles);
   static constexpr auto gradients = gradients_in<Policies...>();
 
  private:

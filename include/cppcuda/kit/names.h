@@ -119,37 +119,6 @@ consteval size_t attribute_index() {
   return argument - d.tensor_index(argument);
 }
 
-// References to the N members of an aggregate.
-template <size_t N, class T>
-constexpr auto members(const T& aggregate) {
-  static_assert(N >= 1 && N <= 8, "a Config has 1 to 8 members");
-  if constexpr (N == 1) {
-    const auto& [a] = aggregate;
-    return std::tie(a);
-  } else if constexpr (N == 2) {
-    const auto& [a, b] = aggregate;
-    return std::tie(a, b);
-  } else if constexpr (N == 3) {
-    const auto& [a, b, c] = aggregate;
-    return std::tie(a, b, c);
-  } else if constexpr (N == 4) {
-    const auto& [a, b, c, d] = aggregate;
-    return std::tie(a, b, c, d);
-  } else if constexpr (N == 5) {
-    const auto& [a, b, c, d, e] = aggregate;
-    return std::tie(a, b, c, d, e);
-  } else if constexpr (N == 6) {
-    const auto& [a, b, c, d, e, f] = aggregate;
-    return std::tie(a, b, c, d, e, f);
-  } else if constexpr (N == 7) {
-    const auto& [a, b, c, d, e, f, g] = aggregate;
-    return std::tie(a, b, c, d, e, f, g);
-  } else {
-    const auto& [a, b, c, d, e, f, g, h] = aggregate;
-    return std::tie(a, b, c, d, e, f, g, h);
-  }
-}
-
 // The Config of an operator, from the values in a tuple, of which the first one has index First.
 template <class TheOp, size_t First, class... Values>
 typename TheOp::Config config_from(const std::tuple<Values...>& values) {

@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "cppcuda/kit/autocast.h"
@@ -479,8 +480,83 @@ struct Independent : PolicyDefaults {
   }
 };
 
-// The arguments from First to Last are the members of the aggregate T, in the same order. Then args.config() and
-// saved.config() return a T, and Op::call takes one in their place.
+// References to the N members of an aggregate.
+template <size_t N, class T>
+constexpr auto members(const T& aggregate) {
+  static_assert(N >= 1 && N <= 8, "a Config has 1 to 8 members");
+  if constexpr (N == 1) {
+    const auto& [a] = aggregate;
+    return std::tie(a);
+  } else if constexpr (N == 2) {
+    const auto& [a, b] = aggregate;
+    return std::tie(a, b);
+  } else if constexpr (N == 3) {
+    const auto& [a, b, c] = aggregate;
+    return std::tie(a, b, c);
+  } else if constexpr (N == 4) {
+    const auto& [a, b, c, d] = aggregate;
+    return std::tie(a, b, c, d);
+  } else if constexpr (N == 5) {
+    const auto& [a, b, c, d, e] = aggregate;
+    return std::tie(a, b, c, d, e);
+  } else if constexpr (N == 6) {
+    const auto& [a, b, c, d, e, f] = aggregate;
+    return std::tie(a, b, c, d, e, f);
+  } else if constexpr (N == 7) {
+    const auto& [a, b, c, d, e, f, g] = aggregate;
+    return std::tie(a, b, c, d, e, f, g);
+  } else {
+    const auto& [a, b, c, d, e, f, g, h] = aggregate;
+    return std::tie(a, b, c, d, e, f, g, h);
+  }
+}
+
+namespace schema {
+
+// A number as the default value of an argument is written: 16, 2.0 or 1e-3.
+constexpr double number(std::string_view text) {
+  const bool is_negative = text.starts_with('-');
+  double value = 0;
+  int exponent = 0;
+  bool after_point = false;
+  for (size_t i = is_negative ? 1 : 0; i < text.size(); ++i) {
+    if (text[i] == 'e') {
+      const bool is_below_one = text.substr(i + 1).starts_with('-');
+      int power = 0;
+      for (const char c : text.substr(i + (is_below_one ? 2 : 1))) power = 10 * power + (c - '0');
+      exponent += is_below_one ? -power : power;
+      break;
+    }
+    if (text[i] == '.') {
+      after_point = true;
+    } else {
+      value = 10 * value + (text[i] - '0');
+      exponent -= after_point ? 1 : 0;
+    }
+  }
+  for (; exponent > 0; --exponent) value *= 10;
+  double divisor = 1;
+  for (; exponent < 0; ++exponent) divisor *= 10;
+  return (is_negative ? -value : value) / divisor;
+}
+
+template <class T>
+constexpr bool is_default(std::string_view text, const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return text == (value ? "True" : "False");
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return number(text) == static_cast<double>(value);
+  } else if constexpr (std::is_convertible_v<T, std::string_view>) {
+    return text.size() >= 2 && text.substr(1, text.size() - 2) == std::string_view(value);
+  } else {
+    return text == (value ? "" : "None");  // an optional
+  }
+}
+
+}  // namespace schema
+
+// The arguments from First to Last are the members of the aggregate T, in the same order and with the same defaults.
+// Then args.config() and saved.config() return a T, and Op::call takes one in their place.
 template <class T, FixedString First, FixedString Last>
 struct Config : PolicyDefaults {
   using type = T;
@@ -520,6 +596,23 @@ constexpr Declaration parsed(std::string_view text) {
                       {a.type, " ", a.name, " must have an entry for each output"});
   }
   return d;
+}
+
+// Finds a default value that differs from that of the member of the Config.
+template <class Config, size_t Count>
+constexpr Mistake check_defaults(const Declaration& d) {
+  Mistake mistake;
+  if constexpr (!std::is_void_v<Config>) {
+    size_t i = d.config_first;
+    const auto check = [&](const auto& member) {
+      const Argument& a = d.arguments[i++];
+      mistake.require(a.value.empty() || schema::is_default(a.value, member),
+                      {a.name, "=", a.value, " is not the default of the member of the Config"});
+    };
+    constexpr Config defaults{};
+    std::apply([&](const auto&... member) { (check(member), ...); }, members<Count>(defaults));
+  }
+  return mistake;
 }
 
 // Not defined for a mistake, so that the compiler prints it.

@@ -185,11 +185,11 @@ struct CellBackwardFormula {
   };
   static Products products(const kit::Saved<CellBackwardFormula>& saved, const Tensor& input, const Tensor& weight,
                            const Tensor& hx, std::array<bool, 3> mask) {
-    const auto [gh, gc, gg, g, c] = saved.get<"grad_hy", "grad_cy", "grad_gates", "gates", "cx">();
-    const auto [grad_input, grad_weight, grad_bias, grad_hx, grad_cx] = Backward::call(
-        kit::to_optional(gh), kit::to_optional(gc), kit::to_optional(gg), g, kit::to_optional(input),
-        kit::to_optional(weight), kit::to_optional(hx), c, c10::List<bool>({mask[0], mask[1], false, mask[2], false}));
-    return {grad_input, grad_weight, grad_hx};
+    kit::Call<Backward> call(saved);
+    call.tensors["input"] = input, call.tensors["weight"] = weight, call.tensors["hx"] = hx;
+    call.attribute<"output_mask">() = {mask[0], mask[1], false, mask[2], false};
+    const auto found = call.run();
+    return {found["grad(input)"], found["grad(weight)"], found["grad(hx)"]};
   }
 
   static kit::Inputs<Op> vjp(const kit::Outputs<Op>& grads, const kit::Saved<CellBackwardFormula>& saved,
@@ -244,10 +244,10 @@ struct CellBackwardFormula {
       extra_grad_cx = along[1];
     }
     if (tangent_grad_hy.defined() || tangent_grad_cy.defined() || extra_grad_gates.defined()) {
-      result =
-          kit::to_array(Backward::call(kit::to_optional(tangent_grad_hy), kit::to_optional(tangent_grad_cy),
-                                       kit::to_optional(extra_grad_gates), g, kit::to_optional(x), kit::to_optional(w),
-                                       kit::to_optional(h), c, kit::to_list(saved.attribute<"output_mask">())));
+      kit::Call<Backward> call(saved);
+      call.tensors["grad_hy"] = tangent_grad_hy, call.tensors["grad_cy"] = tangent_grad_cy;
+      call.tensors["grad_gates"] = extra_grad_gates;
+      result = call.run();
     }
     if (extra_grad_cx.defined() && saved.is_requested("grad(cx)")) kit::accumulate(result["grad(cx)"], extra_grad_cx);
     if (tangent_weight.defined() && (needs_input || needs_hx)) {

@@ -103,10 +103,11 @@ struct StepsBackwardFormula {
                    {},
                    {mask, w.sym_size(-1) - c0.sym_size(-1)}};
       if (t == 0) break;
-      const auto grads = kit::to_array(
-          Backward::call(kit::to_optional(h), kit::to_optional(c), kit::to_optional(grad_gates), at_step(gates, t),
-                         std::nullopt, w, std::nullopt, previous, c10::List<bool>({false, false, false, true, true})));
-      h = grads[3], c = grads[4];
+      kit::Call<Backward> call(result[t]);
+      call.tensors["input"] = call.tensors["hx"] = Tensor();
+      call.attribute<"output_mask">() = {false, false, false, true, true};
+      const auto grads = call.run();
+      h = grads["grad(hx)"], c = grads["grad(cx)"];
     }
     return result;
   }

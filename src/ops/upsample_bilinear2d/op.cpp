@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "cppcuda/kit/call.h"
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
@@ -139,8 +140,10 @@ struct LinearFormula {
  private:
   template <class Resize>
   static Tensor resize(const Tensor& t, const Saved& saved, const std::vector<c10::SymInt>& size) {
-    return Resize::call(t, size, saved.template attribute<"coordinate_transformation_mode">(),
-                        saved.template attribute<"scale_h">(), saved.template attribute<"scale_w">());
+    kit::Call<Resize> call(saved);
+    call.tensors[0] = t;
+    std::get<0>(call.attributes) = size;
+    return call.run()[0];
   }
 };
 

@@ -36,7 +36,8 @@ void define_functional(torch::Library& library) {
   define<TheOp, Kernels::shape>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
   using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
-  define_sharding(library, TheOp::base_name(), elementwise_sharding_rule(Tensors, "->... ..."));
+  constexpr std::string_view full = TheOp::declaration.name, name = full.substr(schema::find(full, "::") + 2);
+  define_sharding(library, name, elementwise_sharding_rule(Tensors, "->... ..."));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
