@@ -162,9 +162,18 @@ def _run(command: Sequence[str | Path], lock: IO[str], log: Path, what: str, ver
         if on_terminal and not verbose:
             print(end="\r", file=sys.stderr)
     if process.returncode:
-        first = next((i for i, line in enumerate(output) if "error" in line.lower()), max(0, len(output) - 10))
-        shown = "\n".join(output[first : first + 10])
-        raise BuildError(f"{what} failed; the whole output is in {log}:\n{shown}")
+        raise BuildError(f"{what} failed; the whole output is in {log}:\n{_first_error(output)}")
+
+
+def _first_error(output: list[str]) -> str:
+    """The first error with the lines before it that say where it comes from; the middle of long lines is left out."""
+    is_error = re.compile(r"error|undefined reference", re.IGNORECASE)
+    first = next((i for i, line in enumerate(output) if is_error.search(line)), max(0, len(output) - 10))
+    end = first + 10
+    while first and re.search(r"(In |in |from |required |instantiation )", output[first - 1]):
+        first -= 1
+    lines = (line if len(line) <= 300 else f"{line[:140]} ... {line[-140:]}" for line in output[first:end])
+    return "\n".join(lines)
 
 
 def build(

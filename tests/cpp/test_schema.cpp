@@ -1,5 +1,6 @@
 // Declarations of operators: what the compiler reads from them, and the checks that follow from them.
 // tests/python/test_declarations.py tests that wrong declarations do not compile.
+#include "cppcuda/kit/call.h"
 #include "cppcuda/kit/names.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/schema.h"
@@ -169,6 +170,11 @@ static_assert(
     "str mode, int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
 static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
 static_assert(kit::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
+// s is required because its gradient has its dtype, so GradientsBy saves it for that gradient too.
+using ScaleRows = kit::Op<"declared::scale_rows(Tensor x[N, F], Tensor s[N] keep_wide) -> Tensor[N, F]">;
+using ScaleRowsBackward = kit::BackwardOf<ScaleRows, kit::GradientReads<"x", "s">, kit::GradientReads<"s", "x">>;
+static_assert(kit::GradientsBy<ScaleRows, ScaleRowsBackward>::reads[0].inputs == 0b10);
+static_assert(kit::GradientsBy<ScaleRows, ScaleRowsBackward>::reads[1].inputs == 0b11);
 // table reads at, and points reads table, at, points and the weight.
 static_assert(kit::reads_of<Gather::WithHidden, GatherBackward>()[0].inputs == 0b010);
 static_assert(kit::reads_of<Gather::WithHidden, GatherBackward>()[2].inputs == 0b111);

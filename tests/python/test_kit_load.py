@@ -167,6 +167,28 @@ def test_progress_of_a_build_in_a_file(
         assert capsys.readouterr().err == shown
 
 
+def test_the_first_error_says_where_it_comes_from() -> None:
+    """Of a wrong name in args["..."] gcc prints line and message before the error; a linker prints no `error`."""
+    before = [
+        "[1/2] Building",
+        "a.cpp: In function 'f':",
+        f"a.cpp:7: in 'constexpr' expansion of 'Key<{400 * 'x'}>(\"y\")'",
+    ]
+    error = "pattern.h:17: error: expression '<throw-expression>' is not a constant expression"
+    shown = _compile._first_error([*before, error, *["more"] * 20]).splitlines()
+    assert (
+        shown[0] == before[1] and "expansion of" in shown[1] and shown[1].endswith('x>("y")\'') and len(shown[1]) < 300
+    )
+    assert shown[2:] == [error, *["more"] * 9]
+    linked = [
+        "[2/2] Linking",
+        "ld: a.o: in function `f':",
+        "a.cpp:(.text+0x1): undefined reference to `g()'",
+        "collect2: error",
+    ]
+    assert _compile._first_error(linked) == "\n".join(linked[1:])
+
+
 # ---------------------------------------------------------------- folders
 
 

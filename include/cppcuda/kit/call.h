@@ -188,7 +188,7 @@ struct SizeFor<TheOp, Backward> {
 template <class TheOp, class Backward>
 struct GradientsBy : SizeFor<TheOp, Backward> {
   using Op = TheOp;
-  static constexpr auto reads = reads_of<TheOp, Backward>();
+  static constexpr auto reads = reads_of<TheOp, Backward>(/*with_required=*/true);
 
   static Inputs<Op> vjp(const Outputs<Op>& grads, const auto& saved, const Need<Op>& need) {
     Call<Backward> call(saved);

@@ -26,10 +26,12 @@ T* mutable_data_of(const Tensor& t) {
 template <class T>
 RowsOf<T> rows_of(const Tensor& t, int64_t own) {
   if (!t.defined() || t.numel() == 0) return {};  // an empty tensor has no data
-  RowsOf<T> result{.batch = t.dim() == own + 2 ? t.stride(0) : 0,
-                   .row = t.stride(-own - 1),
-                   .outer = own == 2 ? t.stride(-2) : 0,
-                   .inner = own > 0 ? t.stride(-1) : 1};
+  const int64_t dims = t.dim();
+  const int64_t* const strides = t.strides().data() + dims;  // Tensor::stride takes longer, because it checks the dim
+  RowsOf<T> result{.batch = dims == own + 2 ? strides[-own - 2] : 0,
+                   .row = strides[-own - 1],
+                   .outer = own == 2 ? strides[-2] : 0,
+                   .inner = own > 0 ? strides[-1] : 1};
   if constexpr (std::is_void_v<T>) {
     result.data = t.const_data_ptr();
   } else {
@@ -42,8 +44,9 @@ RowsOf<T> rows_of(const Tensor& t, int64_t own) {
 // stride from batch to batch is regular in every operand that is not missing.
 template <class... Operands>
 Rows make_rows(const Tensor& t, int64_t own, const Operands&... operands) {
-  const int64_t per_batch = t.size(-own - 1);
-  const int64_t batches = t.dim() == own + 2 ? t.size(0) : 1;
+  const int64_t* const end = t.sizes().end();
+  const int64_t per_batch = end[-own - 1];
+  const int64_t batches = t.dim() == own + 2 ? end[-own - 2] : 1;
   const bool even = ((!operands.data || operands.batch == operands.row * per_batch) && ...);
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
@@ -87,6 +90,12 @@ struct ArgumentMember {
   }
 };
 
+// A member that was forgotten.
+struct Anything {
+  template <class T>
+  operator T() const;  // NOLINT: it initializes a member
+};
+
 struct OutputMember {
   const Tensor& tensor;
 
@@ -102,6 +111,11 @@ struct OutputMember {
 template <class Params, class TheOp, class... More>
 Params fill(const Args<TheOp>& args, const Outputs<TheOp>& out, const More&... more) {
   return [&]<size_t... I, size_t... O>(std::index_sequence<I...>, std::index_sequence<O...>) {
+    static_assert(
+        !requires {
+          Params{detail::ArgumentMember<own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
+                 more..., detail::Anything()};
+        }, "Params has more members than the arguments, the outputs and what follows them");
     return Params{detail::ArgumentMember<own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
                   more...};
   }(std::make_index_sequence<TheOp::declaration.tensor_count()>(),

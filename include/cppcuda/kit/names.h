@@ -146,20 +146,25 @@ struct GradientOf {
   std::initializer_list<TensorKey<TheOp>> reads;
 };
 
-// The reads that the declaration of the backward operator says (GradientReads).
+// The reads that the declaration of the backward operator says (GradientReads); with the tensors that it requires, if a
+// formula always calls it.
 template <class TheOp, class Backward>
-consteval auto reads_of() {
+consteval auto reads_of(bool with_required = false) {
   const Declaration& d = TheOp::declaration;
   std::array<Reads, d.tensor_count()> result{};
   for (const Gradient& gradient : Backward::gradients) {
     Reads& reads = result[d.tensor_index(schema::find_input(d, gradient.of))];
-    for (const std::string_view name : gradient.reads) {
+    const auto add = [&](std::string_view name) {
       const size_t output = schema::find_output(d, name), input = schema::find_input(d, name);
       if (output < d.outputs.size()) {
         reads.outputs |= 1U << output;
       } else if (input < d.arguments.size()) {
         reads.inputs |= 1U << d.tensor_index(input);
       }  // else the gradient of an output
+    };
+    for (const std::string_view name : gradient.reads) add(name);
+    for (const Argument& a : Backward::declaration.arguments) {
+      if (with_required && a.kind == Kind::tensor) add(a.name);
     }
   }
   return with_indices<TheOp>(result);
