@@ -161,13 +161,12 @@ static_assert(GatherBackward::text ==
               "(Tensor grad(table), Tensor grad(points))");
 using GatherDoubleBackward = kit::BackwardOf<GatherBackward, kit::GradientReads<"grad", "weight", "grad_grad_table">,
                                              kit::GradientReads<"weight", "grad", "table", "points", "grad_grad_table">,
-                                             kit::FurtherArguments<"int[] order=[]">>;
-static_assert(
-    GatherDoubleBackward::text ==
-    "declared::_gather_double_backward(Tensor grad[B?, N, F], Tensor weight[B?, N, L] opmath, "
-    "Tensor? table[B?, V, F], Tensor at[B?, N] int32 or int64, Tensor? points[B?, N] keep_wide, "
-    "Tensor grad_grad_table[B?, V, F], Tensor? grad_grad_points[B?, N] like points, SymInt[1] size[V], "
-    "str mode, int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
+                                             kit::FurtherArguments<"int[] order=[]">, kit::Without<"mode">>;
+static_assert(GatherDoubleBackward::text ==
+              "declared::_gather_double_backward(Tensor grad[B?, N, F], Tensor weight[B?, N, L] opmath, "
+              "Tensor? table[B?, V, F], Tensor at[B?, N] int32 or int64, Tensor? points[B?, N] keep_wide, "
+              "Tensor grad_grad_table[B?, V, F], Tensor? grad_grad_points[B?, N] like points, SymInt[1] size[V], "
+              "int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
 static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
 static_assert(kit::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
 // s is required because its gradient has its dtype, so GradientsBy saves it for that gradient too.

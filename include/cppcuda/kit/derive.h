@@ -388,7 +388,7 @@ struct BackwardText {
     if (is_second) b.append_gradients_of_outputs();
     append_size(b);
     for (const Argument& a : whole.arguments) {
-      if (is_tensor(a.kind) || a.kind == Kind::mask) continue;
+      if (is_tensor(a.kind) || a.kind == Kind::mask || (Policies::drops(a.name) || ...)) continue;
       b.next();
       b.text.append(a.type);
       b.text.append(" ");

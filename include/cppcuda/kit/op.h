@@ -194,8 +194,9 @@ struct Backward<Op<Text, Inherited...>, Policies...> {
 //
 // Its name is _<name>_backward, or _<name>_double_backward for a backward operator. Its arguments are the gradients of
 // the outputs, the outputs and inputs that gradients read, `size` with the sizes that these do not say, TheOp's other
-// arguments, and output_mask if there are several gradients. The gradients of gradients, grad_grad_<name>, come after
-// the inputs. A tensor that not every gradient reads is optional; a missing gradient of an output is zeros.
+// arguments (but those that Without names), and output_mask if there are several gradients. The gradients of gradients,
+// grad_grad_<name>, come after the inputs. A tensor that not every gradient reads is optional; a missing gradient of an
+// output is zeros.
 template <class TheOp, class... Policies>
 using BackwardOf = typename detail::Backward<TheOp, Policies...>::type;
 

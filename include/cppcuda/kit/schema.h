@@ -411,6 +411,7 @@ struct PolicyDefaults {
   static constexpr void apply(Declaration&) {}
   static constexpr void append_gradient(auto) {}
   static constexpr void append_arguments(auto) {}
+  static constexpr bool drops(std::string_view) { return false; }
 };
 
 // What autocast does with the arguments.
@@ -450,6 +451,12 @@ consteval auto gradients_in() {
   (Policies::append_gradient([&](const Gradient& g) { result.push_back(g); }), ...);
   return result;
 }
+
+// Arguments of the operator that its backward operator does not take, although they are not tensors.
+template <FixedString... Names>
+struct Without : PolicyDefaults {
+  static constexpr bool drops(std::string_view name) { return ((Names.view() == name) || ...); }
+};
 
 // Further arguments of a backward operator, "int[] order=[]", after those that BackwardOf derives.
 template <FixedString... Arguments>

@@ -20,6 +20,6 @@ using ForwardWithRstd = Forward::WithHidden;
 
 // my_ops::_row_norm_backward(Tensor grad[B?, N, F], Tensor rstd[B?, N] opmath, Tensor input[B?, N, F]) ->
 // Tensor grad(input), where rstd is an argument like any other, with a gradient.
-using Backward = kit::BackwardOf<Forward, kit::GradientReads<"input", "input", "rstd">>;
+using Backward = kit::BackwardOf<Forward, kit::GradientReads<"input", "input", "rstd">, kit::Without<"eps">>;
 
 }  // namespace my_ops::ops::row_norm
