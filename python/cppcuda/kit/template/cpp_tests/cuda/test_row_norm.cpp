@@ -19,7 +19,7 @@ void check(const at::Tensor& input, const at::Tensor& grad, const at::Tensor& cu
   expect_close(cuda_output, output);
   expect_close(cuda_rstd, rstd);
   expect_close(Forward::call(cuda_input, 1e-3), output);
-  expect_close(Backward::call(cuda_grad, cuda_input, cuda_rstd), Backward::call(grad, input, rstd));
+  expect_close(Backward::call(cuda_grad, cuda_rstd, cuda_input), Backward::call(grad, rstd, input));
 }
 
 TEST(EmulatedRowNorm, EqualsTheCpu) {
