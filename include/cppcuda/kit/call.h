@@ -38,7 +38,7 @@ class Call<TheOp, R(As...)> {
   using Attributes = decltype(std::tuple_cat(owned_attribute(std::declval<As>())...));
 
   Inputs<TheOp> tensors;
-  Attributes attributes;
+  Attributes attributes{};
 
   Call() = default;
 
