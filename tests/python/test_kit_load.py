@@ -168,7 +168,7 @@ def test_progress_of_a_build_in_a_file(
 
 
 def test_the_first_error_says_where_it_comes_from() -> None:
-    """Of a wrong name in args["..."] gcc prints line and message before the error; a linker prints no `error`."""
+    """gcc prints the line and the name of a wrong args["..."] before the error. A linker prints no `error`."""
     before = [
         "[1/2] Building",
         "a.cpp: In function 'f':",

@@ -12,22 +12,6 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
-// The place in Saved<Formula>::attributes of the attribute with this name; their number if there is none.
-template <class Formula>
-consteval size_t find_attribute(std::string_view name) {
-  const Declaration& d = Formula::Op::declaration;
-  const size_t own = d.arguments.size() - d.tensor_count(), argument = d.find_argument(name);
-  if (argument < d.arguments.size() && !is_tensor(d.arguments[argument].kind)) {
-    return argument - d.tensor_index(argument);
-  }
-  if constexpr (requires { Formula::attribute_names; }) {
-    const auto& names = Formula::attribute_names;
-    return own + static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-  } else {
-    return own;
-  }
-}
-
 template <class TheOp, class Type = typename TheOp::Type>
 class Call;
 

@@ -115,7 +115,7 @@ void define_declared(torch::Library& library, const std::vector<at::Tag>& tags) 
   library.impl(TheOp::name,
                torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, by_position<TheOp, Shape>()>()));
   define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
-  constexpr std::string_view full = TheOp::declaration.name, name = full.substr(schema::find(full, "::") + 2);
+  constexpr std::string_view name = base_name(TheOp::declaration);
   if (TheOp::sharding_rule[0] != 0) define_sharding(library, name, TheOp::sharding_rule);
   define_text(library, "_declaration", name, describe(TheOp::text, TheOp::declaration));
 }

@@ -14,11 +14,14 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+// The name without its namespace.
+constexpr std::string_view base_name(const Declaration& d) { return d.name.substr(schema::find(d.name, "::") + 2); }
+
 // What autocast does with the arguments. An operator whose name begins with an underscore is called by others, whose
 // arguments were cast, so it has no policy unless its declaration has one. One tensor has nothing to be promoted to.
 constexpr CastPolicy cast_policy(const Declaration& d) {
   if (d.under_autocast != CastPolicy::promote) return d.under_autocast;
-  const bool is_internal = d.name[schema::find(d.name, "::") + 2] == '_';
+  const bool is_internal = base_name(d).starts_with('_');
   const auto floating = std::count_if(d.arguments.begin(), d.arguments.end(),
                                       [](const auto& a) { return is_tensor(a.kind) && !a.is_index; });
   return is_internal || floating < 2 ? CastPolicy::none : CastPolicy::promote;
@@ -83,20 +86,25 @@ consteval auto fixed_string() {
   return FixedString<Text.size + 1>(value);
 }
 
+// An argument in torch's schema: "float beta=1.0".
+constexpr void append_argument(auto& text, const Argument& a) {
+  for (const auto part :
+       {a.type, std::string_view(" "), a.name, std::string_view(a.value.empty() ? "" : "="), a.value}) {
+    text.append(part);
+  }
+}
+
 // The schema that torch gets, without patterns.
 template <size_t N>
 constexpr FixedText<N> torch_schema(const Declaration& d) {
   FixedText<N> text;
-  text.append(d.name.substr(schema::find(d.name, "::") + 2));
+  text.append(base_name(d));
   text.append("(");
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const Argument& a = d.arguments[i];
     if (i > 0) text.append(", ");
     if (i == d.keyword_only) text.append("*, ");
-    for (const auto part :
-         {a.type, std::string_view(" "), a.name, std::string_view(a.value.empty() ? "" : "="), a.value}) {
-      text.append(part);
-    }
+    append_argument(text, a);
   }
   const bool is_one = d.outputs.size() == 1 && (d.outputs[0].is_gradient || d.outputs[0].name.empty());
   text.append(is_one ? ") -> " : ") -> (");

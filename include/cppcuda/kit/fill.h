@@ -90,7 +90,7 @@ struct ArgumentMember {
   }
 };
 
-// A member that was forgotten.
+// Initializes a member that was forgotten, so that `fill` finds it.
 struct Anything {
   template <class T>
   operator T() const;  // NOLINT: it initializes a member

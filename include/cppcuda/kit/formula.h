@@ -80,17 +80,20 @@ consteval auto names(Literals... literals) {
   return std::array<std::string_view, sizeof...(Literals)>{literals...};
 }
 
-// The place of an attribute in Saved: those of the op, then the formula's own.
-template <class Formula, FixedString Name>
-consteval size_t saved_index() {
-  using Op = typename Formula::Op;
-  if constexpr (requires { Formula::attribute_names; }) {
-    const auto& own = Formula::attribute_names;
-    const auto at = std::find(own.begin(), own.end(), Name.view());
-    const Declaration& d = Op::declaration;
-    if (at != own.end()) return d.arguments.size() - d.tensor_count() + static_cast<size_t>(at - own.begin());
+// The place of an attribute in Saved: those of the op, then the formula's own. Their number if none has this name.
+template <class Formula>
+consteval size_t find_attribute(std::string_view name) {
+  const Declaration& d = Formula::Op::declaration;
+  const size_t own = d.arguments.size() - d.tensor_count(), argument = d.find_argument(name);
+  if (argument < d.arguments.size() && !is_tensor(d.arguments[argument].kind)) {
+    return argument - d.tensor_index(argument);
   }
-  return attribute_index<Op, Name>();
+  if constexpr (requires { Formula::attribute_names; }) {
+    const auto& names = Formula::attribute_names;
+    return own + static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  } else {
+    return own;
+  }
 }
 
 template <class Formula, class Type = typename Formula::Op::Type>
@@ -133,7 +136,9 @@ struct Saved {
   // An argument that is no tensor, or an attribute of the formula's own.
   template <FixedString Name>
   const auto& attribute() const {
-    return std::get<saved_index<Formula, Name>()>(attributes);
+    constexpr size_t index = find_attribute<Formula>(Name.view());
+    if constexpr (index == std::tuple_size_v<decltype(attributes)>) attribute_index<Op, Name>();  // says what is wrong
+    return std::get<index>(attributes);
   }
 };
 

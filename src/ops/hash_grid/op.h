@@ -2,7 +2,7 @@
 
 #include <cppcuda/ops/hash_grid.h>
 
-#include "types.h"
+#include "interpolation/declarations.h"
 
 namespace cppcuda::ops::hash_grid {
 
@@ -14,14 +14,7 @@ using Forward = kit::Op<
     "str interpolation=\"Linear\") -> Tensor[B?, N, LC]",
     Config, kit::Independent<"N">>;
 
-using Backward =
-    kit::BackwardOf<Forward, kit::GradientReads<"params", "points">, kit::GradientReads<"points", "params", "points">>;
-
-// The derivative of Backward, where a missing grad_grad_params is zeros. The weights are differentiated order[k] times
-// by coordinate k.
-using DoubleBackward = kit::BackwardOf<Backward, kit::GradientReads<"grad", "params", "points", "grad_grad_points">,
-                                       kit::GradientReads<"params", "grad", "points", "grad_grad_points">,
-                                       kit::GradientReads<"points", "grad", "params", "points", "grad_grad_points">,
-                                       kit::FurtherArguments<"int[] order=[]">>;
+using Backward = interpolation::Backward<Forward, "params">;
+using DoubleBackward = interpolation::DoubleBackward<Backward, "params", interpolation::OrderArgument>;
 
 }  // namespace cppcuda::ops::hash_grid

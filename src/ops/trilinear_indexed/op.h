@@ -1,6 +1,6 @@
 #pragma once
 
-#include "types.h"
+#include "interpolation/declarations.h"
 
 namespace cppcuda::ops::trilinear_indexed {
 
@@ -9,15 +9,8 @@ using Forward = kit::Op<
     "Tensor points[B?, N, 3] keep_wide) -> Tensor[B?, N, F]",
     kit::Independent<"N", "F">>;
 
-using Backward =
-    kit::BackwardOf<Forward, kit::GradientReads<"table", "points">, kit::GradientReads<"points", "table", "points">>;
-
-// The derivative of Backward, where a missing grad_grad_table is zeros. The weights are differentiated order[k] times
-// by coordinate k.
-using DoubleBackward = kit::BackwardOf<Backward, kit::GradientReads<"grad", "table", "points", "grad_grad_points">,
-                                       kit::GradientReads<"table", "grad", "points", "grad_grad_points">,
-                                       kit::GradientReads<"points", "grad", "table", "points", "grad_grad_points">,
-                                       kit::FurtherArguments<"int[] order=[]">>;
+using Backward = interpolation::Backward<Forward, "table">;
+using DoubleBackward = interpolation::DoubleBackward<Backward, "table", interpolation::OrderArgument>;
 
 // gradient[n, f, k] is the derivative of value[n, f] by points[n, k].
 using WithGrad = kit::Op<

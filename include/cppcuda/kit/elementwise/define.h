@@ -36,7 +36,7 @@ void define_functional(torch::Library& library) {
   define<TheOp, Kernels::shape>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
   using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
-  constexpr std::string_view full = TheOp::declaration.name, name = full.substr(schema::find(full, "::") + 2);
+  constexpr std::string_view name = base_name(TheOp::declaration);
   define_sharding(library, name, elementwise_sharding_rule(Tensors, "->... ..."));
 }
 
@@ -150,7 +150,7 @@ inline std::string schema_of_variant(const char* name, const Declaration& declar
     if (i == replaced) {
       result += written;
     } else {
-      result.append(a.type).append(" ").append(a.name).append(a.value.empty() ? "" : "=").append(a.value);
+      append_argument(result, a);
     }
   }
   if (replaced == declaration.arguments.size()) result.append(", ").append(written);

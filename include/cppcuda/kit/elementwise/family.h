@@ -61,11 +61,8 @@ struct ElementwiseText {
     if (Definition::saves == Saves::output) text.append(", Tensor output");
     for (const auto& a : declaration.arguments) {
       if (is_tensor(a.kind) && Definition::saves == Saves::output) continue;
-      for (const std::string_view part : {std::string_view(", "), a.type, std::string_view(" "), a.name}) {
-        text.append(part);
-      }
-      text.append(a.value.empty() ? "" : "=");
-      text.append(a.value);
+      text.append(", ");
+      append_argument(text, a);
     }
     text.append(") -> Tensor");
     return text;
