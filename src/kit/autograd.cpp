@@ -13,7 +13,7 @@
 
 #include "cppcuda/kit/compat.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 using torch::autograd::SavedVariable;
@@ -266,4 +266,4 @@ void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, 
   if (node) node->save_outputs(outputs);
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

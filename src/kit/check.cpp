@@ -33,6 +33,8 @@ std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(
 
 }  // namespace
 
+namespace detail {
+
 std::string library_name_in_capitals() {
   std::string name = library_name();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -45,8 +47,10 @@ void check_defined(const char* op, std::string_view argument, const Tensor& t) {
   TORCH_CHECK(t.defined(), op, ": ", argument, " must be a Tensor, got an undefined Tensor");
 }
 
+}  // namespace detail
+
 void Checker::strided(std::string_view argument, const Tensor& t) const {
-  check_defined(op_, argument, t);
+  detail::check_defined(op_, argument, t);
   TORCH_CHECK(t.layout() == at::kStrided, op_, ": ", argument, " must be a dense (strided) tensor, got layout ",
               t.layout());
 }

@@ -7,7 +7,7 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/dtype.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 namespace {
 
@@ -103,4 +103,4 @@ void run_under_autocast(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.callBoxed(stack);
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -13,7 +13,7 @@
 #include "cppcuda/kit/elementwise/define.h"
 #include "cppcuda/kit/elementwise/loop.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 // Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims are ordered from large strides to
@@ -201,4 +201,4 @@ int set_strides(TensorRefs tensors, Divisor* sizes, std::span<int64_t* const> st
   return iterator.ndim();
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -5,7 +5,7 @@
 
 #include "kernel_headers.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 auto& kernels() {
@@ -25,8 +25,8 @@ constexpr KernelTable table{
 
 void add_to_table(const char* name, AnyKernel kernel) { kernels()[name] = kernel; }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail
 
-extern "C" [[gnu::visibility("default")]] const cppcuda::kit::KernelTable* CPPCUDA_KERNEL_TABLE() {
-  return &cppcuda::kit::table;
+extern "C" [[gnu::visibility("default")]] const cppcuda::kit::detail::KernelTable* CPPCUDA_KERNEL_TABLE() {
+  return &cppcuda::kit::detail::table;
 }

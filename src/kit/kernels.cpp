@@ -18,7 +18,7 @@
 #include "cppcuda/kit/memory.h"
 #include "library.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 std::string file_of(const void* address) {
@@ -122,4 +122,4 @@ const CpuContext& cpu_context() {
 
 bool has_cuda_kernels() { return !is_this_build(*library.kernels()) || library.kernels()->has_cuda; }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -3,7 +3,7 @@
 // What the kit, which is compiled once, needs to know of a library of operators. library.cpp and namespace.cpp are
 // compiled for each library, and include next to nothing of torch.
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 struct KernelTable;
 
@@ -22,4 +22,4 @@ void check_torch(const char* version, int major, int minor);
 // Defines the namespace of the operators, and in it the operators _library_path and _torch_version.
 bool define_namespace(const char* name, const char* torch_version);
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

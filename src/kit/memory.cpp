@@ -15,7 +15,7 @@
 #include <unistd.h>
 #endif
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 // The value of the environment variable <LIBRARY>_<name>.
@@ -60,4 +60,4 @@ void advise_huge_pages([[maybe_unused]] const Tensor& t) {
 
 int64_t cache_bytes() { return from_environment("STREAM_BYTES", last_level_cache_bytes()); }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

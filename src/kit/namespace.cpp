@@ -2,7 +2,7 @@
 
 #include "library.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 // Before the operators are registered.
@@ -11,4 +11,4 @@ namespace {
 [[maybe_unused]] const bool defined = define_namespace(CPPCUDA_NAMESPACE, TORCH_VERSION);
 
 }  // namespace
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

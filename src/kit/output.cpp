@@ -31,7 +31,7 @@ Tensor allocate(const Output& output) {
     if (output.strides_of.defined()) return at::empty_like(output.strides_of, output.options);
     return at::empty_symint(output.sizes, output.options);
   }();
-  advise_huge_pages(result);
+  detail::advise_huge_pages(result);
   return result;
 }
 

@@ -2,7 +2,7 @@
 
 #include <ATen/OpMathType.h>
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 template <class T>
@@ -78,4 +78,4 @@ Output output_of(const Checker& checked, const Declaration& d, size_t o, Argumen
   return {checked.sizes(declared.pattern), options};
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

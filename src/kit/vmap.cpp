@@ -4,7 +4,7 @@
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 VmapLevel VmapLevel::current() {
   const auto layer = at::functorch::maybeCurrentDynamicLayer();
@@ -104,4 +104,4 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   }
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -155,28 +155,28 @@ TEST(Checker, MasksAndOptionalArguments) {
   EXPECT_EQ(error_of([&] { check.mask<2>("m", c10::List<bool>({true})); }), "op: m must have 2 entries, got 1");
   EXPECT_EQ(error_of([&] { check.required("a", std::nullopt, "here"); }), "op: a must be a Tensor here, got None");
   EXPECT_EQ(error_of([&] { check.required("a", Tensor(), "here"); }), "op: a must be a Tensor here, got None");
-  EXPECT_EQ(error_of([&] { kit::check_defined("op", "a", {}); }), "op: a must be a Tensor, got an undefined Tensor");
+  EXPECT_EQ(error_of([&] { kit::detail::check_defined("op", "a", {}); }), "op: a must be a Tensor, got an undefined Tensor");
 }
 
 // ---- op.h
 
 TEST(Op, TakesTensorsOutOfArguments) {
   const Tensor a = at::ones({1}), b = at::ones({2});
-  const auto tensors = kit::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
+  const auto tensors = kit::detail::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_TRUE(tensors[0].is_same(a) && tensors[1].is_same(b) && !tensors[2].defined());
-  static_assert(kit::is_tensor_argument<const Tensor&> && kit::is_tensor_argument<OptionalTensor>);
-  static_assert(!kit::is_tensor_argument<double> && !kit::is_tensor_argument<at::TensorList>);
+  static_assert(kit::detail::is_tensor_argument<const Tensor&> && kit::detail::is_tensor_argument<OptionalTensor>);
+  static_assert(!kit::detail::is_tensor_argument<double> && !kit::detail::is_tensor_argument<at::TensorList>);
 }
 
 TEST(Op, TurnsResultsIntoArraysAndBack) {
   const Tensor a = at::ones({1}), b = at::ones({2});
-  static_assert(kit::tensor_count<Tensor> == 1 && kit::tensor_count<std::tuple<Tensor, Tensor>> == 2);
+  static_assert(kit::detail::tensor_count<Tensor> == 1 && kit::detail::tensor_count<std::tuple<Tensor, Tensor>> == 2);
   EXPECT_TRUE(kit::to_array(a)[0].is_same(a));
   const auto both = kit::to_array(std::make_tuple(a, b));
   EXPECT_TRUE(both[0].is_same(a) && both[1].is_same(b));
-  EXPECT_TRUE((kit::from_array<Tensor, 1>({a}).is_same(a)));
-  EXPECT_TRUE(std::get<1>(kit::from_array<std::tuple<Tensor, Tensor>, 2>({a, b})).is_same(b));
+  EXPECT_TRUE((kit::detail::from_array<Tensor, 1>({a}).is_same(a)));
+  EXPECT_TRUE(std::get<1>(kit::detail::from_array<std::tuple<Tensor, Tensor>, 2>({a, b})).is_same(b));
   EXPECT_FALSE(kit::to_optional({}).has_value());
   EXPECT_TRUE(kit::to_optional(a)->is_same(a));
   EXPECT_EQ(kit::to_list(std::array<bool, 2>{true, false}).vec(), (std::vector<bool>{true, false}));
@@ -230,7 +230,7 @@ TEST(Autograd, AttributesAreOwned) {
     using Op = kit::Op<"kit_test::none", Tensor(const Tensor&)>;
   };
   const auto attributes =
-      kit::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
+      kit::detail::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
                                   std::optional<double>(1.5), c10::List<bool>({true, false}));
   sizes[0] = 7;
   mode[0] = 'x';
@@ -421,7 +421,7 @@ std::vector<at::ScalarType> received;
 Tensor receive(const Tensor& x, const OptionalTensor& y, const Tensor& indices, const Tensor& wide,
                const OptionalTensor& more, std::string_view) {
   received.clear();
-  for (const Tensor& t : kit::tensor_arguments(x, y, indices, wide, more)) {
+  for (const Tensor& t : kit::detail::tensor_arguments(x, y, indices, wide, more)) {
     received.push_back(t.defined() ? t.scalar_type() : at::ScalarType::Undefined);
   }
   return at::empty_like(x);
@@ -523,10 +523,10 @@ TEST(DenseTensors, StridesOfDimsOfSize1DoNotMatter) {
   const auto strided = [](at::IntArrayRef strides) { return at::empty_strided({4, 1, 3}, strides); };
   const at::Tensor dense = strided({3, 3, 1}), odd = strided({3, 77, 1}), other = strided({1, 1, 4});
   const at::Tensor with_gaps = strided({6, 1, 2});
-  EXPECT_TRUE(kit::are_dense_alike({dense, odd}));
-  EXPECT_TRUE(kit::are_dense_alike({odd, dense, dense}));
-  EXPECT_FALSE(kit::are_dense_alike({dense, other}));
-  EXPECT_FALSE(kit::are_dense_alike({with_gaps, with_gaps}));
+  EXPECT_TRUE(kit::detail::are_dense_alike({dense, odd}));
+  EXPECT_TRUE(kit::detail::are_dense_alike({odd, dense, dense}));
+  EXPECT_FALSE(kit::detail::are_dense_alike({dense, other}));
+  EXPECT_FALSE(kit::detail::are_dense_alike({with_gaps, with_gaps}));
 }
 
 TEST(DriverError, NamesBothVersions) {

@@ -247,8 +247,8 @@ static_assert(string_view(Hides::WithHidden::torch_schema) ==
               "_norm(Tensor x, float eps) -> (Tensor y, Tensor scale, Tensor more)");
 static_assert(kit::cast_policy(Hides::declaration) == kit::CastPolicy::fp32 &&
               kit::cast_policy(Hides::WithHidden::declaration) == kit::CastPolicy::none);
-static_assert(!kit::schema::hidden_outputs_come_last("a::f(Tensor x[N]) -> (hidden Tensor y[N], Tensor z[N])"));
-static_assert(!kit::schema::hides_outputs("a::f(Tensor hidden like x) -> (Tensor y, Tensor z)"));
+static_assert(!kit::detail::hidden_outputs_come_last("a::f(Tensor x[N]) -> (hidden Tensor y[N], Tensor z[N])"));
+static_assert(!kit::detail::hides_outputs("a::f(Tensor hidden like x) -> (Tensor y, Tensor z)"));
 static_assert(std::is_same_v<kit::WithHidden<Hides>, Hides::WithHidden> && std::is_same_v<kit::WithHidden<One>, One>);
 
 TEST(Shape, HiddenOutputsBelongToTheInternalOperator) {

@@ -143,7 +143,7 @@ def backward_of(forward: str, *policies: str) -> str:
     names = ", ".join(("Op", "Op", *policies))
     return compile_errors(
         forward,
-        f"using Text = kit::schema::BackwardText<{names}>;"
+        f"using Text = kit::detail::BackwardText<{names}>;"
         f"using Backward = kit::OpBase<{', '.join(('kit::fixed_string<Text::text>()', *policies))}>;"
         "static_assert(Backward::declaration.outputs.size() > 0);",
     )

@@ -83,9 +83,9 @@ def test_names() -> None:
     assert report.short_name(function) == "trilinear::forward_kernel<8, Half, float>"
     assert report.op_of(function) == "trilinear"
     elementwise = (
-        "void cppcuda::kit::elementwise_dense_kernel"
-        "<4, cppcuda::kit::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
-        "(cppcuda::kit::DenseParams<cppcuda::kit::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
+        "void cppcuda::kit::detail::elementwise_dense_kernel"
+        "<4, cppcuda::kit::detail::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>"
+        "(cppcuda::kit::detail::DenseParams<cppcuda::kit::detail::ElementwiseBackward<cppcuda::elementwise::QuickGelu, 0>, float>)"
     )
     assert report.short_name(elementwise) == "elementwise_dense_kernel<4, ElementwiseBackward<QuickGelu, 0>, float>"
     assert report.op_of(elementwise) == "quick_gelu"

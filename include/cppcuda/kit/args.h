@@ -87,7 +87,7 @@ class Args<TheOp, R(As...)> {
   }
 
   // The arguments that the Config in the declaration names.
-  auto config() const { return config_from<TheOp, TheOp::declaration.config_first>(all_); }
+  auto config() const { return detail::config_from<TheOp, TheOp::declaration.config_first>(all_); }
 
   // All of them, in the order of the declaration.
   const std::tuple<As...>& all() const { return all_; }
@@ -114,16 +114,16 @@ struct ByPosition<TheOp, Function, R(As...)> {
   static auto run(As... all) { return Function(Args<TheOp>(all...)); }
 };
 
-}  // namespace detail
-
 // The function itself if it takes all arguments.
 template <class TheOp, auto Function>
 consteval auto by_position() {
   if constexpr (std::is_invocable_v<decltype(Function), const Args<TheOp>&>) {
-    return &detail::ByPosition<TheOp, Function>::run;
+    return &ByPosition<TheOp, Function>::run;
   } else {
     return Function;
   }
 }
+
+}  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

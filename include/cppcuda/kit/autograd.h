@@ -24,6 +24,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // An argument that is not a tensor, or an attribute of a formula's own. Compiled autograd can pack these types.
 using Attribute =
     std::variant<bool, int64_t, double, c10::SymInt, std::string, std::optional<int64_t>, std::optional<double>,
@@ -64,8 +66,6 @@ bool is_differentiated(const Args&... args) {
   };
   return (of(args) || ...);
 }
-
-namespace detail {
 
 template <class Formula>
 struct WithoutTypes {
@@ -151,16 +151,6 @@ struct AutogradThrough<TheOp, With, Shape, R(Args...)> {
   }
 };
 
-}  // namespace detail
-
-template <class TheOp, class With, auto Shape = outputs_of<TheOp>>
-auto autograd_through() {
-  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((detail::AutogradThrough<TheOp, With, Shape>::run)));
-}
-
-// For an operator whose outputs are piecewise constant: their derivatives are zeros.
-namespace detail {
-
 template <class TheOp, class Type = typename TheOp::Type>
 struct WithoutGradient;
 
@@ -172,8 +162,14 @@ struct WithoutGradient<TheOp, R(Args...)> {
   }
 };
 
+template <class TheOp, class With, auto Shape>
+auto autograd_through() {
+  return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((AutogradThrough<TheOp, With, Shape>::run)));
+}
+
 }  // namespace detail
 
+// For an operator whose outputs are piecewise constant: their derivatives are zeros.
 template <class TheOp>
 auto without_gradient() {
   return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN((detail::WithoutGradient<TheOp>::run)));

@@ -19,7 +19,7 @@ class Call;
 template <class TheOp, class R, class... As>
 class Call<TheOp, R(As...)> {
  public:
-  using Attributes = decltype(std::tuple_cat(owned_attribute(std::declval<As>())...));
+  using Attributes = decltype(std::tuple_cat(detail::owned_attribute(std::declval<As>())...));
 
   Inputs<TheOp> tensors;
   Attributes attributes{};
@@ -33,7 +33,7 @@ class Call<TheOp, R(As...)> {
     copy_tensors<From>([&](size_t i) -> const Tensor& { return saved.inputs[i]; });
     copy_outputs<From>(saved.outputs);
     for_each_attribute([&]<size_t To>(std::integral_constant<size_t, To>) {
-      constexpr size_t from = find_attribute<Formula>(name_of_attribute(To));
+      constexpr size_t from = detail::find_attribute<Formula>(name_of_attribute(To));
       if constexpr (from < std::tuple_size_v<decltype(saved.attributes)>) {
         std::get<To>(attributes) = std::get<from>(saved.attributes);
       }
@@ -88,7 +88,7 @@ class Call<TheOp, R(As...)> {
     std::array<size_t, detail::Counts<R(As...)>::inputs> result{};
     const Declaration &to = TheOp::declaration, &from = From::declaration;
     for (size_t i = 0; i < result.size(); ++i) {
-      const size_t argument = schema::find_input(from, to.arguments[to.tensor_argument(i)].name);
+      const size_t argument = detail::find_input(from, to.arguments[to.tensor_argument(i)].name);
       result[i] = argument < from.arguments.size() ? from.tensor_index(argument) : from.tensor_count();
     }
     return result;
@@ -106,7 +106,7 @@ class Call<TheOp, R(As...)> {
     const Declaration &to = TheOp::declaration, &from = From::declaration;
     for (size_t o = 0; o < outputs.size(); ++o) {
       const size_t argument =
-          from.outputs[o].is_gradient ? to.arguments.size() : schema::find_input(to, from.outputs[o].name);
+          from.outputs[o].is_gradient ? to.arguments.size() : detail::find_input(to, from.outputs[o].name);
       if (argument < to.arguments.size()) tensors[to.tensor_index(argument)] = outputs[o];
     }
   }
@@ -197,8 +197,8 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
     std::array<size_t, outputs.size()> result{};
     for (size_t o = 0; o < result.size(); ++o) {
       FixedText<64> name;
-      schema::append_gradient_name(name, outputs[o], outputs.size());
-      result[o] = Backward::declaration.tensor_index(schema::find_input(Backward::declaration, name.view()));
+      detail::append_gradient_name(name, outputs[o], outputs.size());
+      result[o] = Backward::declaration.tensor_index(detail::find_input(Backward::declaration, name.view()));
     }
     return result;
   }();
@@ -208,7 +208,7 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
     std::array<size_t, Backward::declaration.outputs.size()> result{};
     for (size_t o = 0; o < result.size(); ++o) {
       const auto name = Backward::declaration.outputs[o].name;
-      result[o] = TheOp::declaration.tensor_index(schema::find_input(TheOp::declaration, name));
+      result[o] = TheOp::declaration.tensor_index(detail::find_input(TheOp::declaration, name));
     }
     return result;
   }();

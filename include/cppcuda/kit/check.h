@@ -85,6 +85,8 @@ class Checker {
   std::optional<bool> batched_;  // whether the optional first dim is present; set by the first pattern that has one
 };
 
+namespace detail {
+
 // The name of the library of operators that this copy of the kit is compiled for. Errors that concern no single
 // operator begin with it, and the names of environment variables with its capitals: "my_ops" and MY_OPS_HUGE_PAGES.
 const char* library_name();
@@ -99,6 +101,8 @@ const char* op_name(const c10::FunctionSchema& schema);
 // Throws if a tensor is undefined.
 void check_defined(const char* op, std::string_view argument, const Tensor& t);
 
+}  // namespace detail
+
 // The call in an operator's public C++ function. torch rejects undefined tensors only if all of them are undefined, and
 // its message does not name the argument.
 template <class TheOp, class... Values>
@@ -108,9 +112,9 @@ auto call(const Values&... values) {
   const auto check = [&]<class T>(const T& value) {
     if constexpr (std::is_same_v<T, Tensor>) {
       const Declaration& d = TheOp::declaration;
-      if (!value.defined()) check_defined(TheOp::base_name(), d.arguments[d.tensor_argument(tensor)].name, value);
+      if (!value.defined()) detail::check_defined(TheOp::base_name(), d.arguments[d.tensor_argument(tensor)].name, value);
     }
-    tensor += is_tensor_argument<T>;
+    tensor += detail::is_tensor_argument<T>;
   };
   (check(values), ...);
   return TheOp::call(values...);

@@ -9,7 +9,7 @@
 
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11, "the kit needs torch 2.11 or newer");
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 #if TORCH_VERSION_MINOR >= 13
 template <class N>
@@ -29,4 +29,4 @@ NodePtr<N> make_node(Args&&... args) {
 }
 #endif
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

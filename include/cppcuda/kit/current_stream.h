@@ -7,9 +7,9 @@
 
 #include "cppcuda/kit/cuda/stream.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 // Calls launch(CudaStream&) with the device's current stream. Throws if a launch failed.
 void on_current_stream(c10::Device device, c10::function_ref<void(CudaStream&)> launch);
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -35,8 +35,6 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
   }
 };
 
-}  // namespace detail
-
 // Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
 // `indices` has a bit for each argument that is a tensor of indices.
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, unsigned indices);
@@ -96,17 +94,21 @@ inline void define_sharding(torch::Library& library, std::string_view name, cons
 // "independent NF", "autocast promote". cppcuda.testing derives samples and errors from it.
 std::string describe(std::string_view text, const Declaration& declaration);
 
+}  // namespace detail
+
 // In a TORCH_LIBRARY_FRAGMENT. Shape maps the call's Args, or its arguments if the op has no declaration, to its Output
 // (an array of them for a tuple), and checks them on the way; the CPU and CUDA kernels call it too.
 template <class TheOp, auto Shape>
 void define(torch::Library& library, const char* schema,
             const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
-  define_schema<TheOp>(library, schema, tags);
-  constexpr auto shape = by_position<TheOp, Shape>();
+  detail::define_schema<TheOp>(library, schema, tags);
+  constexpr auto shape = detail::by_position<TheOp, Shape>();
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((detail::MetaKernel<TheOp, shape>::run))));
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
+                                            torch::CppFunction::makeFromBoxedFunction<&detail::refuse_backend<TheOp>>()));
 }
+
+namespace detail {
 
 // What follows from TheOp's declaration: schema, Meta kernel, batching rule, autocast policy and sharding rule.
 template <class TheOp, auto Shape>
@@ -171,13 +173,16 @@ class Defined {
   torch::Library& library_;
 };
 
+}  // namespace detail
+
 // Defines TheOp from its declaration, and returns what the rest is added to. Shape is hand-written if the declaration
 // has no output sizes.
 //
 //   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
 template <class TheOp, auto Shape = outputs_of<TheOp>>
-Defined<TheOp, Shape> define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
-  return Defined<TheOp, Shape>(library, tags);
+detail::Defined<TheOp, Shape> define(torch::Library& library,
+                                     const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  return detail::Defined<TheOp, Shape>(library, tags);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -15,7 +15,7 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // The name without its namespace.
-constexpr std::string_view base_name(const Declaration& d) { return d.name.substr(schema::find(d.name, "::") + 2); }
+constexpr std::string_view base_name(const Declaration& d) { return d.name.substr(detail::find(d.name, "::") + 2); }
 
 // What autocast does with the arguments. An operator whose name begins with an underscore is called by others, whose
 // arguments were cast, so it has no policy unless its declaration has one. One tensor has nothing to be promoted to.
@@ -155,7 +155,7 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   return text;
 }
 
-namespace schema {
+namespace detail {
 
 // "hidden Tensor rstd[N]": an output of the internal operator only.
 constexpr bool is_hidden(std::string_view output) { return output.starts_with("hidden "); }
@@ -436,7 +436,7 @@ struct BackwardText {
   static constexpr Text text = built.text;
 };
 
-}  // namespace schema
+}  // namespace detail
 
 // kit::Op without what needs torch.
 template <FixedString Text, class... Policies>

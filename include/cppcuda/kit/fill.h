@@ -51,6 +51,8 @@ Rows make_rows(const Tensor& t, int64_t own, const Operands&... operands) {
   return {batches * per_batch, even || batches == 1 ? batches * per_batch : per_batch};
 }
 
+namespace detail {
+
 // The number of dims of a tensor argument after that of the rows, the first letter of Independent; -1 if it has none.
 template <class TheOp>
 constexpr int64_t own_dims(size_t tensor) {
@@ -62,13 +64,15 @@ constexpr int64_t own_dims(size_t tensor) {
   return -1;
 }
 
+}  // namespace detail
+
 // The rows of all tensor arguments.
 template <class TheOp>
 Rows make_rows(const Args<TheOp>& args) {
   constexpr size_t first = TheOp::declaration.tensor_index(TheOp::declaration.first);
   return [&]<size_t... I>(std::index_sequence<I...>) {
-    static_assert(((own_dims<TheOp>(I) >= 0) && ...), "an argument has no dim of the rows that Independent names");
-    return make_rows(args.tensor(first), own_dims<TheOp>(first), rows_of<void>(args.tensor(I), own_dims<TheOp>(I))...);
+    static_assert(((detail::own_dims<TheOp>(I) >= 0) && ...), "an argument has no dim of the rows that Independent names");
+    return make_rows(args.tensor(first), detail::own_dims<TheOp>(first), rows_of<void>(args.tensor(I), detail::own_dims<TheOp>(I))...);
   }(std::make_index_sequence<TheOp::declaration.tensor_count()>());
 }
 
@@ -113,10 +117,10 @@ Params fill(const Args<TheOp>& args, const Outputs<TheOp>& out, const More&... m
   return [&]<size_t... I, size_t... O>(std::index_sequence<I...>, std::index_sequence<O...>) {
     static_assert(
         !requires {
-          Params{detail::ArgumentMember<own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
+          Params{detail::ArgumentMember<detail::own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
                  more..., detail::Anything()};
         }, "Params has more members than the arguments, the outputs and what follows them");
-    return Params{detail::ArgumentMember<own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
+    return Params{detail::ArgumentMember<detail::own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
                   more...};
   }(std::make_index_sequence<TheOp::declaration.tensor_count()>(),
          std::make_index_sequence<TheOp::declaration.outputs.size()>());

@@ -44,6 +44,8 @@ inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar
 // The bool[N] output_mask of a backward op.
 using OutputMask = std::vector<bool>;
 
+namespace detail {
+
 // Copies an attribute, because it outlives its call.
 inline std::string to_owned(std::string_view v) { return std::string(v); }
 inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
@@ -74,12 +76,6 @@ auto attributes_of(const Args&... args) {
   }
 }
 
-// The names of a formula's own attributes.
-template <class... Literals>
-consteval auto names(Literals... literals) {
-  return std::array<std::string_view, sizeof...(Literals)>{literals...};
-}
-
 // The place of an attribute in Saved: those of the op, then the formula's own. Their number if none has this name.
 template <class Formula>
 consteval size_t find_attribute(std::string_view name) {
@@ -104,6 +100,14 @@ struct AttributesOf<Formula, R(Args...)> {
   using type = decltype(attributes_of<Formula>(std::declval<Args>()...));
 };
 
+}  // namespace detail
+
+// The names of a formula's own attributes.
+template <class... Literals>
+consteval auto names(Literals... literals) {
+  return std::array<std::string_view, sizeof...(Literals)>{literals...};
+}
+
 // The tensors and attributes of the forward call that a formula sees: in vjp the tensors named in `reads`, in jvp all.
 template <class Formula>
 struct Saved {
@@ -111,7 +115,7 @@ struct Saved {
 
   Inputs<Op> inputs;
   Outputs<Op> outputs;
-  typename AttributesOf<Formula>::type attributes;
+  typename detail::AttributesOf<Formula>::type attributes;
 
   // The tensor with this name in the declaration.
   const Tensor& operator[](TensorKey<Op> key) const { return key.is_output ? outputs[key.index] : inputs[key.index]; }
@@ -130,13 +134,13 @@ struct Saved {
   // The arguments that the Config in the op's declaration names. It may refer to strings of this object.
   auto config() const {
     constexpr const Declaration& d = Op::declaration;
-    return config_from<Op, d.config_first - d.tensor_index(d.config_first)>(attributes);
+    return detail::config_from<Op, d.config_first - d.tensor_index(d.config_first)>(attributes);
   }
 
   // An argument that is no tensor, or an attribute of the formula's own.
   template <FixedString Name>
   const auto& attribute() const {
-    constexpr size_t index = find_attribute<Formula>(Name.view());
+    constexpr size_t index = detail::find_attribute<Formula>(Name.view());
     if constexpr (index == std::tuple_size_v<decltype(attributes)>) attribute_index<Op, Name>();  // says what is wrong
     return std::get<index>(attributes);
   }

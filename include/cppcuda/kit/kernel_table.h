@@ -19,6 +19,8 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 template <class Params, class Context>
 using Kernel = void (*)(const Params&, Context&);
 
+namespace detail {
+
 template <class Params, class Context>
 struct KernelName {
   static const char* get() { return typeid(KernelName).name(); }
@@ -33,12 +35,14 @@ struct KernelTable {
   AnyKernel (*find)(const char* name);  // null if there is none
 };
 
-// Adds a kernel to the table. Called in the files of kernels.
 void add_to_table(const char* name, AnyKernel kernel);
 
+}  // namespace detail
+
+// Adds a kernel to the table. Called in the files of kernels.
 template <class Params, class Context>
 void add_to_table(Kernel<Params, Context> kernel) {
-  add_to_table(KernelName<Params, Context>::get(), reinterpret_cast<AnyKernel>(kernel));
+  detail::add_to_table(detail::KernelName<Params, Context>::get(), reinterpret_cast<detail::AnyKernel>(kernel));
 }
 
 // Calls f.template operator()<T>() for each dtype. Returns true, so that it can initialise a constant.

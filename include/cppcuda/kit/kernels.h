@@ -10,6 +10,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // Throws if the loaded library of kernels was compiled with other headers than this library. The error names both
 // files.
 void check_kernels();
@@ -25,24 +27,26 @@ void run_with(const Params& params, Context& context) {
 
 const CpuContext& cpu_context();
 
+// Whether the table has CUDA kernels. True if the table comes from another build, so that calls report that error.
+bool has_cuda_kernels();
+
+}  // namespace detail
+
 // Runs the kernel for Params on a device; on a GPU, on its current stream.
 template <class Params>
 void run(c10::Device device, const Params& params) {
   if (device.is_cpu()) {
-    run_with(params, cpu_context());
+    detail::run_with(params, detail::cpu_context());
   } else {
-    on_current_stream(device, [&](CudaStream& stream) { run_with(params, stream); });
+    detail::on_current_stream(device, [&](CudaStream& stream) { detail::run_with(params, stream); });
   }
 }
-
-// Whether the table has CUDA kernels. True if the table comes from another build, so that calls report that error.
-bool has_cuda_kernels();
 
 // Registers a function of an operator's arguments for every device with kernels. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheOp, class Function>
 void implement(torch::Library& library, Function function) {
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CPU, function));
-  if (has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, function));
+  if (detail::has_cuda_kernels()) library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CUDA, function));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -21,7 +21,7 @@ struct Reads {
   unsigned outputs = 0;
 };
 
-namespace schema {
+namespace detail {
 
 constexpr bool is_named(const Argument& output, std::string_view name) {
   if (!output.is_gradient) return output.name == name;
@@ -41,7 +41,7 @@ constexpr size_t find_input(const Declaration& d, std::string_view name) {
   return static_cast<size_t>(at - d.arguments.begin());
 }
 
-}  // namespace schema
+}  // namespace detail
 
 // The index of a tensor argument.
 template <class TheOp>
@@ -49,7 +49,7 @@ struct InputKey {
   size_t index;
   consteval InputKey(const char* name) {  // NOLINT: literals convert
     const Declaration& d = TheOp::declaration;
-    const size_t argument = schema::find_input(d, name);
+    const size_t argument = detail::find_input(d, name);
     require(argument < d.arguments.size(), "no tensor among the arguments has this name", name);
     index = d.tensor_index(argument);
   }
@@ -59,7 +59,7 @@ template <class TheOp>
 struct OutputKey {
   size_t index;
   consteval OutputKey(const char* name)  // NOLINT: literals convert
-      : index(schema::find_output(TheOp::declaration, name)) {
+      : index(detail::find_output(TheOp::declaration, name)) {
     require(index < TheOp::declaration.outputs.size(), "no output has this name", name);
   }
 };
@@ -70,10 +70,10 @@ struct TensorKey {
   size_t index;
   bool is_output;
   consteval TensorKey(const char* name)  // NOLINT: literals convert
-      : index(schema::find_output(TheOp::declaration, name)), is_output(index < TheOp::declaration.outputs.size()) {
+      : index(detail::find_output(TheOp::declaration, name)), is_output(index < TheOp::declaration.outputs.size()) {
     if (!is_output) {
       const Declaration& d = TheOp::declaration;
-      const size_t argument = schema::find_input(d, name);
+      const size_t argument = detail::find_input(d, name);
       require(argument < d.arguments.size(), "no tensor among the arguments and outputs has this name", name);
       index = d.tensor_index(argument);
     }
@@ -119,6 +119,8 @@ consteval size_t attribute_index() {
   return argument - d.tensor_index(argument);
 }
 
+namespace detail {
+
 // The Config of an operator, from the values in a tuple, of which the first one has index First.
 template <class TheOp, size_t First, class... Values>
 typename TheOp::Config config_from(const std::tuple<Values...>& values) {
@@ -146,6 +148,8 @@ struct GradientOf {
   std::initializer_list<TensorKey<TheOp>> reads;
 };
 
+}  // namespace detail
+
 // The reads that the declaration of the backward operator says (GradientReads); with the tensors that it requires, if a
 // formula always calls it.
 template <class TheOp, class Backward>
@@ -153,9 +157,9 @@ consteval auto reads_of(bool with_required = false) {
   const Declaration& d = TheOp::declaration;
   std::array<Reads, d.tensor_count()> result{};
   for (const Gradient& gradient : Backward::gradients) {
-    Reads& reads = result[d.tensor_index(schema::find_input(d, gradient.of))];
+    Reads& reads = result[d.tensor_index(detail::find_input(d, gradient.of))];
     const auto add = [&](std::string_view name) {
-      const size_t output = schema::find_output(d, name), input = schema::find_input(d, name);
+      const size_t output = detail::find_output(d, name), input = detail::find_input(d, name);
       if (output < d.outputs.size()) {
         reads.outputs |= 1U << output;
       } else if (input < d.arguments.size()) {
@@ -167,18 +171,18 @@ consteval auto reads_of(bool with_required = false) {
       if (with_required && a.kind == Kind::tensor) add(a.name);
     }
   }
-  return with_indices<TheOp>(result);
+  return detail::with_indices<TheOp>(result);
 }
 
 template <class TheOp>
-consteval auto reads(std::initializer_list<GradientOf<TheOp>> gradients) {
+consteval auto reads(std::initializer_list<detail::GradientOf<TheOp>> gradients) {
   std::array<Reads, TheOp::declaration.tensor_count()> result{};
   for (const auto& gradient : gradients) {
     for (const auto& key : gradient.reads) {
       (key.is_output ? result[gradient.input.index].outputs : result[gradient.input.index].inputs) |= 1U << key.index;
     }
   }
-  return with_indices<TheOp>(result);
+  return detail::with_indices<TheOp>(result);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

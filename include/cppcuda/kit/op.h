@@ -54,7 +54,7 @@ class Callable {
 
   // The name without its namespace.
   static constexpr const char* base_name() {
-    constexpr size_t colons = kit::schema::find(TheOp::name, "::");
+    constexpr size_t colons = kit::detail::find(TheOp::name, "::");
     return TheOp::name + colons + 2;
   }
 
@@ -148,11 +148,11 @@ struct Op : OpBase<Text, Policies...>,
 
 // An operator with hidden outputs, and the internal operator that returns them. Its caller has cast the arguments.
 template <FixedString Text, class... Policies>
-  requires(schema::hides_outputs(Text.view()))
-struct Op<Text, Policies...> : Op<fixed_string<schema::HiddenText<Text, false>::text>(), Policies...> {
-  static_assert(schema::hidden_outputs_come_last(Text.view()), "hidden outputs come after the others");
+  requires(detail::hides_outputs(Text.view()))
+struct Op<Text, Policies...> : Op<fixed_string<detail::HiddenText<Text, false>::text>(), Policies...> {
+  static_assert(detail::hidden_outputs_come_last(Text.view()), "hidden outputs come after the others");
   using WithHidden =
-      Op<fixed_string<schema::HiddenText<Text, true>::text>(), Policies..., UnderAutocast<CastPolicy::promote>>;
+      Op<fixed_string<detail::HiddenText<Text, true>::text>(), Policies..., UnderAutocast<CastPolicy::promote>>;
 };
 
 namespace detail {
@@ -176,7 +176,7 @@ struct Backward;
 template <FixedString Text, class... Inherited, class... Policies>
 struct Backward<Op<Text, Inherited...>, Policies...> {
   using TheOp = Op<Text, Inherited...>;
-  static constexpr auto text = fixed_string<schema::BackwardText<TheOp, WithHidden<TheOp>, Policies...>::text>();
+  static constexpr auto text = fixed_string<detail::BackwardText<TheOp, WithHidden<TheOp>, Policies...>::text>();
 
   template <class... All>
   static auto op(std::tuple<All...>) -> Op<text, All...>;
@@ -207,6 +207,8 @@ struct Op<Name, R(Args...)> : detail::Callable<Op<Name, R(Args...)>, R(Args...)>
   static constexpr const char* name = Name.value;  // with its namespace
 };
 
+namespace detail {
+
 template <class T>
 inline constexpr bool is_tensor_argument =
     std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, OptionalTensor>;
@@ -229,6 +231,11 @@ auto tensor_arguments(const Args&... args) {
   return result;
 }
 
+template <class T>
+inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
+
+}  // namespace detail
+
 inline OptionalTensor to_optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
 
 // Converts to a bool[N] argument.
@@ -239,16 +246,13 @@ c10::List<bool> to_list(const Mask& mask) {
   return result;
 }
 
-template <class T>
-inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
-
 // Whether output o is requested, given the arguments or attributes of a call. Outputs that output_mask masks out are
 // empty placeholders; callers must ignore their batch, gradient and tangent.
 template <class... Values>
 bool is_requested([[maybe_unused]] size_t o, const Values&... values) {
   bool result = true;
   [[maybe_unused]] auto look = [&]<class T>(const T& value) {
-    if constexpr (is_output_mask<T>) result = value[o];
+    if constexpr (detail::is_output_mask<T>) result = value[o];
   };
   (look(values), ...);
   return result;
@@ -262,6 +266,8 @@ std::array<Tensor, sizeof...(Ts)> to_array(std::tuple<Ts...> tensors) {
   return std::apply([](auto&&... t) { return std::array<Tensor, sizeof...(Ts)>{std::move(t)...}; }, std::move(tensors));
 }
 
+namespace detail {
+
 template <class R>
 inline constexpr size_t tensor_count = 1;
 template <class... Ts>
@@ -274,5 +280,7 @@ R from_array(std::array<Tensor, N>&& tensors) {
     return R{std::move(tensors[I])...};
   }(std::make_index_sequence<tensor_count<R>>());
 }
+
+}  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

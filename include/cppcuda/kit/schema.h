@@ -137,7 +137,7 @@ struct Declaration {
   }
 };
 
-namespace schema {
+namespace detail {
 
 // Equivalent to string_view::find, which g++ 12 does not evaluate at compile time with -fsanitize=undefined.
 constexpr size_t find(std::string_view text, std::string_view part) {
@@ -401,7 +401,7 @@ constexpr void order_checks(Declaration& d) {
   }
 }
 
-}  // namespace schema
+}  // namespace detail
 
 // Policies of a declaration.
 
@@ -518,7 +518,7 @@ constexpr auto members(const T& aggregate) {
   }
 }
 
-namespace schema {
+namespace detail {
 
 // A number as the default value of an argument is written: 16, 2.0 or 1e-3.
 constexpr double number(std::string_view text) {
@@ -560,7 +560,7 @@ constexpr bool is_default(std::string_view text, const T& value) {
   }
 }
 
-}  // namespace schema
+}  // namespace detail
 
 // The arguments from First to Last are the members of the aggregate T, in the same order and with the same defaults.
 // Then args.config() and saved.config() return a T, and Op::call takes one in their place.
@@ -592,12 +592,12 @@ struct ConfigIn<First, Rest...> : ConfigIn<Rest...> {};
 template <class... Policies>
 constexpr Declaration parsed(std::string_view text) {
   Declaration d;
-  schema::parse(text, d);
+  detail::parse(text, d);
   if (d.mistake.exists()) return d;
   (Policies::apply(d), ...);
-  schema::resolve_likes(d);
+  detail::resolve_likes(d);
   if (d.mistake.exists()) return d;
-  schema::order_checks(d);
+  detail::order_checks(d);
   for (const Argument& a : d.arguments) {
     d.mistake.require(a.kind != Kind::mask || a.length == d.outputs.size(),
                       {a.type, " ", a.name, " must have an entry for each output"});
@@ -613,7 +613,7 @@ constexpr Mistake check_defaults(const Declaration& d) {
     size_t i = d.config_first;
     const auto check = [&](const auto& member) {
       const Argument& a = d.arguments[i++];
-      mistake.require(a.value.empty() || schema::is_default(a.value, member),
+      mistake.require(a.value.empty() || detail::is_default(a.value, member),
                       {a.name, "=", a.value, " is not the default of the member of the Config"});
     };
     constexpr Config defaults{};

@@ -13,6 +13,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // Pointers to the arguments of a call, whose types follow from the declaration.
 using ArgumentPointers = const void* const*;
 
@@ -27,25 +29,27 @@ auto addresses_of(const Args<TheOp>& args) {
   return std::apply([](const auto&... each) { return std::array<const void*, sizeof...(each)>{&each...}; }, args.all());
 }
 
+}  // namespace detail
+
 // The shape function of an operator whose outputs all have size patterns: an Output, or an array of them.
 template <class TheOp>
 auto outputs_of(const Args<TheOp>& args) {
   constexpr const Declaration& declaration = TheOp::declaration;
   constexpr size_t count = declaration.outputs.size();
   using Result = std::conditional_t<count == 1, Output, std::array<Output, count>>;
-  const auto arguments = addresses_of(args);
-  const Checker checked = check_arguments(TheOp::base_name(), declaration, arguments.data());
+  const auto arguments = detail::addresses_of(args);
+  const Checker checked = detail::check_arguments(TheOp::base_name(), declaration, arguments.data());
   return [&]<size_t... O>(std::index_sequence<O...>) {
     static_assert(((declaration.outputs[O].pattern.rank() > 0 || declaration.outputs[O].pattern.text() == "[]") && ...),
                   "an output without a pattern of sizes needs a shape function");
-    return Result{output_of(checked, declaration, O, arguments.data())...};
+    return Result{detail::output_of(checked, declaration, O, arguments.data())...};
   }(std::make_index_sequence<count>());
 }
 
 // Only the checks, for shape functions that compute the outputs themselves.
 template <class TheOp>
 Checker checked(const Args<TheOp>& args) {
-  return check_arguments(TheOp::base_name(), TheOp::declaration, addresses_of(args).data());
+  return detail::check_arguments(TheOp::base_name(), TheOp::declaration, detail::addresses_of(args).data());
 }
 
 namespace detail {

@@ -16,6 +16,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // The level of the innermost vmap. The highest level among the arguments may differ: in vmap of grad of vmap it may
 // belong to a transform that is not running.
 class VmapLevel {
@@ -71,8 +73,6 @@ T replaced(const T& arg, const Tensor*& next) {
     return arg;
   }
 }
-
-namespace detail {
 
 template <class TheOp, auto Shape, class Type, int Leading, bool Sharing, int... OwnRanks>
 struct VmapRule;

@@ -81,7 +81,7 @@ template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
-  kit::run_with(kit::LoopParams<Math, float>{data, steps, elements, false, Math()}, kit::cpu_context());
+  kit::detail::run_with(kit::detail::LoopParams<Math, float>{data, steps, elements, false, Math()}, kit::detail::cpu_context());
   benchmark::ClobberMemory();
 }
 
@@ -119,8 +119,8 @@ int main(int argc, char** argv) {
   add_in_all_modes("at::sigmoid of a row", [&] { at::sigmoid(row); });
   add_in_all_modes("cppcuda::trilinear of a row", [&] { cppcuda::trilinear(feats, points); });
 
-  using Math = kit::ElementwiseForward<elementwise::Sigmoid>;
-  using Kernels = kit::ForwardKernels<elementwise::Sigmoid>;
+  using Math = kit::detail::ElementwiseForward<elementwise::Sigmoid>;
+  using Kernels = kit::detail::ForwardKernels<elementwise::Sigmoid>;
   add<GradMode>("sigmoid, loop only", [&] { run_kernel<Math>(x.const_data_ptr<float>(), out.data_ptr<float>()); });
   add<at::NoGradGuard>("sigmoid, at::empty and loop", [&] {
     const Tensor result = at::empty(elements);

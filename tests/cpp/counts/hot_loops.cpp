@@ -80,17 +80,17 @@ void count_elementwise(const std::string& op, const char* how = "", int64_t step
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
   std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { kit::ElementwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
+        [&] { kit::detail::ElementwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
 }
 
 template <class T>
 void count_elementwise() {
-  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
-  count_elementwise<kit::ElementwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
-  count_elementwise<kit::ElementwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
-  count_elementwise<kit::ElementwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
-  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
-  count_elementwise<kit::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
+  count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
+  count_elementwise<kit::detail::ElementwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
+  count_elementwise<kit::detail::ElementwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
+  count_elementwise<kit::detail::ElementwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
+  count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
+  count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
 }
 
 template <class T>

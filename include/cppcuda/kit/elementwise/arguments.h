@@ -13,7 +13,7 @@
 #include "cppcuda/kit/elementwise/family.h"
 #include "cppcuda/kit/output.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
 
@@ -154,15 +154,4 @@ template <class Definition, int Input>
 using BackwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::template Backward<Input>,
                                          ElementwiseOps<Definition>::template backward_like<Input>>;
 
-// Calls f<Definition>() for each operator, and g<Definition, Input>() for each of its inputs.
-template <class... Definitions, class F, class G>
-void for_each_operator(Family<Definitions...>, F f, G g) {
-  const auto inputs = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
-    (g.template operator()<Definition, Input>(), ...);
-  };
-  ((f.template operator()<Definitions>(),
-    inputs.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
-   ...);
-}
-
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

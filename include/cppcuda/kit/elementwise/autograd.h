@@ -9,6 +9,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 template <class TheOp, size_t N, class... Attributes>
 Tensor call_with(const Tensor& grad, const std::array<Tensor, N>& saved, const std::tuple<Attributes...>& attributes) {
   return std::apply([&](const auto&... args) { return TheOp::call(grad, args...); }, std::tuple_cat(saved, attributes));
@@ -112,16 +114,18 @@ struct ElementwiseBackwardFormula<Definition, Input, std::integer_sequence<int, 
   }
 };
 
+}  // namespace detail
+
 // Call this in a TORCH_LIBRARY_IMPL of the Autograd key.
 template <class TheFamily>
 void differentiate_elementwise(torch::Library& m, TheFamily family) {
-  for_each_operator(
+  detail::for_each_operator(
       family,
       [&]<class Definition>() {
-        m.impl(ElementwiseOps<Definition>::Forward::name, autograd<ElementwiseFormula<Definition>>());
+        m.impl(ElementwiseOps<Definition>::Forward::name, autograd<detail::ElementwiseFormula<Definition>>());
       },
       [&]<class Definition, int Input>() {
-        using Formula = ElementwiseBackwardFormula<Definition, Input>;
+        using Formula = detail::ElementwiseBackwardFormula<Definition, Input>;
         m.impl(Formula::Op::name, autograd<Formula>());
       });
 }

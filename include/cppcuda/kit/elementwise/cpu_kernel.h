@@ -6,7 +6,7 @@
 
 #include "cppcuda/kit/cpu/isa.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 template <class Isa, class Math, class T>
 struct ElementwiseKernel {
@@ -25,4 +25,4 @@ struct LoopParams {
   [[no_unique_address]] Math math;
 };
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -94,7 +94,7 @@ struct ElementwiseLoop {
 
 // Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
 template <class Isa, class Math, class T>
-[[gnu::used]] void ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
+[[gnu::used]] void detail::ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
                                                         bool nontemporal, [[maybe_unused]] Math math) {
   if constexpr (std::is_empty_v<Math>) {
     ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal);
@@ -105,11 +105,11 @@ template <class Isa, class Math, class T>
 
 template <class Isa, class TheFamily>
 void instantiate_elementwise(TheFamily family) {
-  for_each_math(family, []<class Math>() {
-    static_cast<void>(&ElementwiseKernel<Isa, Math, double>::run);
-    static_cast<void>(&ElementwiseKernel<Isa, Math, float>::run);
-    static_cast<void>(&ElementwiseKernel<Isa, Math, c10::Half>::run);
-    static_cast<void>(&ElementwiseKernel<Isa, Math, c10::BFloat16>::run);
+  detail::for_each_math(family, []<class Math>() {
+    static_cast<void>(&detail::ElementwiseKernel<Isa, Math, double>::run);
+    static_cast<void>(&detail::ElementwiseKernel<Isa, Math, float>::run);
+    static_cast<void>(&detail::ElementwiseKernel<Isa, Math, c10::Half>::run);
+    static_cast<void>(&detail::ElementwiseKernel<Isa, Math, c10::BFloat16>::run);
   });
 }
 

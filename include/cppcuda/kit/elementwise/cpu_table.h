@@ -8,6 +8,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 template <class Math, class T>
 void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
   with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
@@ -15,9 +17,11 @@ void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
   });
 }
 
+}  // namespace detail
+
 template <class TheFamily>
 bool add_elementwise_cpu(TheFamily family) {
-  for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&run_loop<Math, T>); }); });
+  detail::for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&detail::run_loop<Math, T>); }); });
   return true;
 }
 

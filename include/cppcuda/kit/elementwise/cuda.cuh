@@ -10,6 +10,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 template <class Math, class T>
 void elementwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
   bool aligned = is_aligned16(p.out, {});
@@ -27,12 +29,14 @@ void elementwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
   launch(elementwise_strided_kernel<Math, T>, shape, stream, p);
 }
 
+}  // namespace detail
+
 template <class TheFamily>
 bool add_elementwise_cuda(TheFamily family) {
-  for_each_math(family, []<class Math>() {
+  detail::for_each_math(family, []<class Math>() {
     for_each_dtype([]<class T>() {
-      add_to_table(&elementwise_dense<Math, T>);
-      add_to_table(&elementwise_strided<Math, T>);
+      add_to_table(&detail::elementwise_dense<Math, T>);
+      add_to_table(&detail::elementwise_strided<Math, T>);
     });
   });
   return true;

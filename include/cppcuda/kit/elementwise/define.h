@@ -13,6 +13,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // An elementwise operator accepts any number of leading dims, so a batch is never folded.
 template <class Kernels, class TheOp, class Ranks>
 struct ElementwiseVmap;
@@ -167,10 +169,12 @@ constexpr CastPolicy cast_policy() {
   }
 }
 
+}  // namespace detail
+
 // Defines every operator that family.h describes, without kernels and derivatives. Call it in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
 void define_elementwise(torch::Library& m, TheFamily family) {
-  for_each_operator(
+  detail::for_each_operator(
       family,
       [&]<class Definition>() {
         using Ops = ElementwiseOps<Definition>;
@@ -178,17 +182,17 @@ void define_elementwise(torch::Library& m, TheFamily family) {
         using InPlace = typename Ops::InPlace;
         using Out = typename Ops::Out;
         const Declaration& declaration = Forward::declaration;
-        define_functional<Forward, ForwardKernels<Definition>, input_count<Definition>>(m);
-        define_autocast<cast_policy<Definition>()>(m, Forward::name);
-        define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
-            m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
-        define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(input_count<Definition>, "-> ..."));
-        define_out_variant<Out, Forward, OutKernels<Definition>>(
-            m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
+        detail::define_functional<Forward, detail::ForwardKernels<Definition>, detail::input_count<Definition>>(m);
+        detail::define_autocast<detail::cast_policy<Definition>()>(m, Forward::name);
+        detail::define_out_variant<InPlace, Forward, detail::InPlaceKernels<Definition>>(
+            m, detail::schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
+        detail::define_sharding(m, InPlace::base_name(), detail::elementwise_sharding_rule(detail::input_count<Definition>, "-> ..."));
+        detail::define_out_variant<Out, Forward, detail::OutKernels<Definition>>(
+            m, detail::schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
       },
       [&]<class Definition, int Input>() {
         using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-        define_functional<Backward, BackwardKernels<Definition, Input>, 1 + saved_count<Definition>>(m);
+        detail::define_functional<Backward, detail::BackwardKernels<Definition, Input>, 1 + detail::saved_count<Definition>>(m);
       });
 }
 

@@ -19,6 +19,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // The texts of the operators, put together at compile time.
 template <class Definition>
 struct ElementwiseText {
@@ -50,7 +52,7 @@ struct ElementwiseText {
   static constexpr auto backward = [] {
     FixedText<2 * sizeof(Definition::schema) + 64> text;
     const std::string_view name = declaration.name;
-    const size_t colons = schema::find(name, "::") + 2;
+    const size_t colons = detail::find(name, "::") + 2;
     text.append(name.substr(0, colons));
     text.append("_");
     text.append(name.substr(colons));
@@ -79,12 +81,14 @@ struct ElementwiseText {
   static_assert(is_supported, "an elementwise operator takes tensors, then floats");
 };
 
-template <class Definition, class Type = typename ElementwiseText<Definition>::Forward::Type>
+}  // namespace detail
+
+template <class Definition, class Type = typename detail::ElementwiseText<Definition>::Forward::Type>
 struct ElementwiseOps;
 
 template <class Definition, class... Args>
 struct ElementwiseOps<Definition, Tensor(Args...)> {
-  using Text = ElementwiseText<Definition>;
+  using Text = detail::ElementwiseText<Definition>;
   using Forward = typename Text::Forward;
   using InPlace = Op<fixed_string<Text::in_place>(), void(Args...)>;
   using Out = Op<fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
@@ -95,6 +99,19 @@ struct ElementwiseOps<Definition, Tensor(Args...)> {
   template <int Input>
   static constexpr int backward_like = Definition::saves == Saves::input ? 1 + Input : 1;
 };
+
+namespace detail {
+
+// Calls f<Definition>() for each operator, and g<Definition, Input>() for each of its inputs.
+template <class... Definitions, class F, class G>
+void for_each_operator(Family<Definitions...>, F f, G g) {
+  const auto inputs = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
+    (g.template operator()<Definition, Input>(), ...);
+  };
+  ((f.template operator()<Definitions>(),
+    inputs.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
+   ...);
+}
 
 // torch's own error for an undefined tensor does not name the argument.
 template <class TheOp>
@@ -112,18 +129,20 @@ void check_arguments(const Args&... arguments) {
   (check_next(arguments), ...);
 }
 
+}  // namespace detail
+
 // The public C++ functions of an operator. The arguments are those of its schema: tensors, then numbers.
 template <class Definition, class... Args>
 Tensor call(const Args&... arguments) {
   using TheOp = typename ElementwiseOps<Definition>::Forward;
-  check_arguments<TheOp>(arguments...);
+  detail::check_arguments<TheOp>(arguments...);
   return TheOp::call(arguments...);
 }
 
 template <class Definition, class... Args>
 Tensor& call_in_place(Tensor& self, const Args&... arguments) {
   using TheOp = typename ElementwiseOps<Definition>::InPlace;
-  check_arguments<TheOp>(self, arguments...);
+  detail::check_arguments<TheOp>(self, arguments...);
   TheOp::call(self, arguments...);
   return self;
 }
@@ -131,8 +150,8 @@ Tensor& call_in_place(Tensor& self, const Args&... arguments) {
 template <class Definition, class... Args>
 Tensor& call_out(Tensor& out, const Args&... arguments) {
   using TheOp = typename ElementwiseOps<Definition>::Out;
-  check_argument<TheOp>(sizeof...(Args), out);
-  check_arguments<TheOp>(arguments...);
+  detail::check_argument<TheOp>(sizeof...(Args), out);
+  detail::check_arguments<TheOp>(arguments...);
   TheOp::call(arguments..., out);
   return out;
 }

@@ -11,7 +11,7 @@
 #include "cppcuda/kit/elementwise/params.h"
 #include "cppcuda/kit/math/opmath.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 // The number of accesses of this size that a thread keeps in flight per operand. With more, registers run out.
 constexpr int elementwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
@@ -95,4 +95,4 @@ __global__ void __launch_bounds__(threads_per_block) elementwise_strided_kernel(
   }
 }
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -14,6 +14,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // Calls the loop (ElementwiseKernel::run without Math) over the elements of the tensors, of which the first is the
 // output, in parallel.
 using CpuLoop = void(char* const* data, const int64_t* steps, int64_t n, bool nontemporal);
@@ -52,22 +54,24 @@ void run_elementwise(Math math, const Tensor& out, const Inputs&... inputs) {
   });
 }
 
+}  // namespace detail
+
 // Call this in a TORCH_LIBRARY_FRAGMENT.
 template <class TheFamily>
 void implement_elementwise(torch::Library& m, TheFamily family) {
-  for_each_operator(
+  detail::for_each_operator(
       family,
       [&]<class Definition>() {
         using Ops = ElementwiseOps<Definition>;
-        using Math = ElementwiseForward<Definition>;
-        implement<typename Ops::Forward>(m, TORCH_FN((ForwardKernels<Definition>::template run<Math>)));
-        implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::template run<Math>)));
-        implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition>::template run<Math>)));
+        using Math = detail::ElementwiseForward<Definition>;
+        implement<typename Ops::Forward>(m, TORCH_FN((detail::ForwardKernels<Definition>::template run<Math>)));
+        implement<typename Ops::InPlace>(m, TORCH_FN((detail::InPlaceKernels<Definition>::template run<Math>)));
+        implement<typename Ops::Out>(m, TORCH_FN((detail::OutKernels<Definition>::template run<Math>)));
       },
       [&]<class Definition, int Input>() {
         using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
         implement<Backward>(
-            m, TORCH_FN((BackwardKernels<Definition, Input>::template run<ElementwiseBackward<Definition, Input>>)));
+            m, TORCH_FN((detail::BackwardKernels<Definition, Input>::template run<detail::ElementwiseBackward<Definition, Input>>)));
       });
 }
 

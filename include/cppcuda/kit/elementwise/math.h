@@ -43,6 +43,8 @@ struct PerInput {
 template <class... Definitions>
 struct Family {};
 
+namespace detail {
+
 constexpr int count_arguments(const char* schema, const char* type) {
   int count = 0;
   for (; *schema != '\0'; ++schema) {
@@ -121,5 +123,7 @@ constexpr void for_each_math(Family<Definitions...>, F f) {
     backward.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
    ...);
 }
+
+}  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -6,7 +6,7 @@
 
 #include "cppcuda/kit/math/divide.h"
 
-namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 // For dense tensors with the same memory order.
 template <class Math, class T>
@@ -31,4 +31,4 @@ struct StridedParams {
   [[no_unique_address]] Math math;
 };
 
-}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail
