@@ -16,6 +16,8 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
+bool is_tensor(const c10::Argument& a) { return a.type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+
 // Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims are ordered from large strides to
 // small ones. Also returns true if there are too many partial sums to try, which can happen if strides are not nested.
 bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
@@ -66,10 +68,17 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return reaches(sizes, strides, bytes / size);
 }
 
-at::TensorIterator iterator_over(TensorRefs tensors) {
+// Null outputs are left out.
+at::TensorIterator iterator_over(TensorRefs tensors, size_t outputs) {
   at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(false).resize_outputs(false).add_output(*tensors.begin());
-  for (size_t t = 1; t < tensors.size(); ++t) config.add_const_input(tensors.begin()[t]);
+  config.set_check_mem_overlap(false).resize_outputs(false);
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    if (t >= outputs) {
+      config.add_const_input(*tensors[t]);
+    } else if (tensors[t] != nullptr) {
+      config.add_output(*tensors[t]);
+    }
+  }
   return config.build();
 }
 
@@ -81,7 +90,7 @@ bool same_view(const Tensor& a, const Tensor& b) {
 
 const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i) {
   for (const c10::Argument& a : schema.arguments()) {
-    if (a.type()->kind() == c10::TypeKind::TensorType && i-- == 0) return a;
+    if (is_tensor(a) && i-- == 0) return a;
   }
   TORCH_INTERNAL_ASSERT(false, schema, " has fewer tensors");
 }
@@ -94,22 +103,27 @@ const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
 
 ElementwiseNames::ElementwiseNames(const c10::FunctionSchema& schema) : op(op_name(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
-    if (a.type()->kind() == c10::TypeKind::TensorType) tensors.emplace_back(a.name());
+    if (is_tensor(a)) tensors.emplace_back(a.name());
   }
 }
 
 void check_elementwise(const ElementwiseNames& names, TensorRefs tensors) {
   const Checker check(names.op);
-  const std::string_view first_name = names.tensors[0];
-  const Tensor& first = tensors.begin()->get();
-  check.floating(first_name, first);
-  for (size_t i = 1; i < tensors.size(); ++i) {
+  const Tensor* first = nullptr;
+  std::string_view first_name;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i] == nullptr) continue;
     const std::string_view name = names.tensors[i];
-    const Tensor& t = tensors.begin()[i];
+    const Tensor& t = *tensors[i];
     check.floating(name, t);
-    check.same_dtype(name, t, first_name, first);
-    check.same_device(name, t, first_name, first);
-    check.same_shape(name, t, first_name, first);
+    if (first == nullptr) {
+      first = &t;
+      first_name = name;
+      continue;
+    }
+    check.same_dtype(name, t, first_name, *first);
+    check.same_device(name, t, first_name, *first);
+    check.same_shape(name, t, first_name, *first);
   }
 }
 
@@ -121,7 +135,7 @@ void check_writable(const c10::FunctionSchema& schema, const Tensor& out) {
 
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& in = inputs.begin()[i];
+    const Tensor& in = *inputs[i];
     TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", written_argument(schema).name(),
                 " must be ", tensor_argument(schema, i).name(), " itself or share no memory with it, got an overlap");
   }
@@ -159,44 +173,61 @@ void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> te
   run();
 }
 
-void run_cpu_loop(TensorRefs tensors, c10::function_ref<CpuLoop> loop) {
+void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop) {
+  constexpr size_t max_operands = 2 * max_arguments;
   const size_t count = tensors.size();
-  const Tensor& out = *tensors.begin();
+  TORCH_INTERNAL_ASSERT(count <= max_operands);
   if (are_dense_alike(tensors)) {
-    const int64_t size = out.element_size();
-    const bool nontemporal = cpu_context().exceeds_cache(count * out.nbytes());
-    c10::SmallVector<char*, 8> first{static_cast<char*>(out.mutable_data_ptr())};
-    for (size_t t = 1; t < count; ++t) {  // the loop writes only to the first tensor
-      first.push_back(const_cast<char*>(static_cast<const char*>(tensors.begin()[t].get().const_data_ptr())));
+    const Tensor& in = *tensors[outputs];
+    const int64_t size = in.element_size();
+    const bool nontemporal = cpu_context().exceeds_cache(count * in.nbytes());
+    c10::SmallVector<char*, 8> first;
+    for (size_t t = 0; t < count; ++t) {  // the loop writes to the outputs only
+      const Tensor* const tensor = tensors[t];
+      first.push_back(static_cast<char*>(tensor == nullptr ? nullptr
+                                         : t < outputs     ? tensor->mutable_data_ptr()
+                                                           : const_cast<void*>(tensor->const_data_ptr())));
     }
     const c10::SmallVector<int64_t, 8> steps(count, size);
-    at::parallel_for(0, out.numel(), grain_size, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, in.numel(), grain_size, [&](int64_t begin, int64_t end) {
       auto data = first;
-      for (char*& d : data) d += begin * size;
+      for (char*& d : data) d += d == nullptr ? 0 : begin * size;
       loop(data.data(), steps.data(), end - begin, nontemporal);
     });
     return;
   }
-  auto iterator = iterator_over(tensors);
-  // data[0] and steps[0] belong to out. The steps of the outer loop follow those of the inner loop.
+  auto iterator = iterator_over(tensors, outputs);
+  // The operands of the iterator. The steps of its outer loop follow those of its inner loop.
   const auto all = [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
+    const size_t operands = iterator.ntensors();
+    std::array<char*, max_operands> each{};
+    std::array<int64_t, max_operands> each_step;
+    each_step.fill(tensors[outputs]->element_size());
     for (int64_t j = 0; j < outer; ++j) {
-      loop(data, steps, inner, false);
-      for (size_t t = 0; t < count; ++t) data[t] += steps[count + t];
+      for (size_t t = 0, operand = 0; t < count; ++t) {
+        if (tensors[t] == nullptr) continue;
+        each[t] = data[operand];
+        each_step[t] = steps[operand];
+        data[operand] += steps[operands + operand];
+        ++operand;
+      }
+      loop(each.data(), each_step.data(), inner, false);
     }
   };
   iterator.for_each(all, grain_size);
 }
 
-int set_strides(TensorRefs tensors, Divisor* sizes, std::span<int64_t* const> strides) {
-  const auto iterator = iterator_over(tensors);  // orders the dims by stride and merges them if possible
+int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides) {
+  const auto iterator = iterator_over(tensors, outputs);  // orders the dims by stride and merges them if possible
   TORCH_CHECK(iterator.ndim() <= elementwise_max_dims, library_name(),
               ": elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
               " dims that cannot be merged, got ", iterator.ndim());
-  const int64_t size = tensors.begin()->get().element_size();
+  const int64_t size = tensors[outputs]->element_size();
   for (int d = 0; d < iterator.ndim(); ++d) {
     sizes[d] = iterator.shape()[d];
-    for (size_t t = 0; t < tensors.size(); ++t) strides[t][d] = iterator.strides(static_cast<int>(t))[d] / size;
+    for (size_t t = 0, operand = 0; t < tensors.size(); ++t) {
+      if (tensors[t] != nullptr) strides[t][d] = iterator.strides(static_cast<int>(operand++))[d] / size;
+    }
   }
   return iterator.ndim();
 }

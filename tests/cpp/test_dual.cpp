@@ -1,95 +1,156 @@
-// Compares dual numbers (kit/elementwise/dual.h) with torch's own derivatives of the same formulas in float64: first
-// order, second order through the tangent, and the value where torch has another convention.
-#include "cppcuda/kit/elementwise/dual.h"
+// Compares dual numbers (kit/math/dual.h) over numbers and over tensors (kit/elementwise/tensor_value.h) with torch's
+// own derivatives of the same formulas in float64, to third order.
+#include "cppcuda/kit/elementwise/tensor_value.h"
+#include "cppcuda/kit/math/dual.h"
 #include "testing.h"
 
 #include <torch/autograd.h>
 
 namespace {
 
+using at::Tensor;
 using cppcuda::kit::Dual;
+using cppcuda::kit::TensorValue;
 using cppcuda::testing::close;
 namespace kit = cppcuda::kit;
 
-struct Formula {
-  const char* name;
-  Dual (*dual)(const Dual&);
-  at::Tensor (*torch)(const at::Tensor&);
+// Each has a formula f on any A, and the same in torch.
+struct Sums {
+  template <class A>
+  static A f(A x) {
+    return A(2) - x + x * x * x * x - A(3) + -x;
+  }
+  static Tensor torch(const Tensor& x) { return 2 - x + x * x * x * x - 3 + -x; }
+};
+struct Quotient {
+  template <class A>
+  static A f(A x) {
+    return (A(2) * x - A(1)) / (x * x + A(3)) / A(2) + A(5) / (A(4) + x);
+  }
+  static Tensor torch(const Tensor& x) { return (2 * x - 1) / (x * x + 3) / 2 + 5 / (4 + x); }
+};
+struct ExpAndTanh {
+  template <class A>
+  static A f(A x) {
+    using std::exp, std::tanh;
+    return exp(-x) * tanh(x) + exp(A(0.5)) * tanh(A(0.5));
+  }
+  static Tensor torch(const Tensor& x) { return at::exp(-x) * at::tanh(x) + std::exp(0.5) * std::tanh(0.5); }
+};
+struct Abs {
+  template <class A>
+  static A f(A x) {
+    using std::abs, std::exp;
+    return abs(x) * exp(-abs(x));
+  }
+  static Tensor torch(const Tensor& x) { return at::abs(x) * at::exp(-at::abs(x)); }
+};
+struct SelectOfTensors {
+  template <class A>
+  static A f(A x) {
+    using kit::select, std::exp;
+    return select(x < A(0.25), x * x, exp(x));
+  }
+  static Tensor torch(const Tensor& x) { return at::where(x < 0.25, x * x, at::exp(x)); }
+};
+struct SelectWithANumber {
+  template <class A>
+  static A f(A x) {
+    using kit::select;
+    return select(x > A(0.25), x * x * x, A(7));
+  }
+  static Tensor torch(const Tensor& x) { return at::where(x > 0.25, x * x * x, 7.0); }
+};
+struct LogisticFunction {
+  template <class A>
+  static A f(A x) {
+    return x * kit::logistic(x * A(1.5));
+  }
+  static Tensor torch(const Tensor& x) { return x * at::sigmoid(x * 1.5); }
+};
+struct SlopeOfTheLogistic {
+  template <class A>
+  static A f(A x) {
+    return kit::Logistic<A>(x * x).slope();
+  }
+  static Tensor torch(const Tensor& x) { return at::sigmoid(x * x) * (1 - at::sigmoid(x * x)); }
 };
 
-const Formula formulas[] = {
-    {"sums", [](const Dual& x) { return Dual(2) - x + x * x - Dual(3) + -x; },
-     [](const at::Tensor& x) { return 2 - x + x * x - 3 + -x; }},
-    {"quotient", [](const Dual& x) { return (Dual(2) * x - Dual(1)) / (x * x + Dual(3)); },
-     [](const at::Tensor& x) { return (2 * x - 1) / (x * x + 3); }},
-    {"number by tensor", [](const Dual& x) { return Dual(5) / (Dual(4) + x) / Dual(2); },
-     [](const at::Tensor& x) { return 5 / (4 + x) / 2; }},
-    {"exp and tanh", [](const Dual& x) { return exp(-x) * tanh(x) + exp(Dual(0.5)) * tanh(Dual(0.5)); },
-     [](const at::Tensor& x) { return at::exp(-x) * at::tanh(x) + std::exp(0.5) * std::tanh(0.5); }},
-    {"abs", [](const Dual& x) { return abs(x) * exp(-abs(x)); },
-     [](const at::Tensor& x) { return at::abs(x) * at::exp(-at::abs(x)); }},
-    {"select of tensors", [](const Dual& x) { return select(x < Dual(0.25), x * x, exp(x)); },
-     [](const at::Tensor& x) { return at::where(x < 0.25, x * x, at::exp(x)); }},
-    {"select with a number", [](const Dual& x) { return select(x > Dual(0.25), x * x * x, Dual(7)); },
-     [](const at::Tensor& x) { return at::where(x > 0.25, x * x * x, 7.0); }},
-    {"logistic", [](const Dual& x) { return x * kit::logistic(x * Dual(1.5)); },
-     [](const at::Tensor& x) { return x * at::sigmoid(x * 1.5); }},
-    {"slope of the logistic", [](const Dual& x) { return kit::Logistic<Dual>(x * x).slope(); },
-     [](const at::Tensor& x) { return at::sigmoid(x * x) * (1 - at::sigmoid(x * x)); }},
-};
+using Formulas = ::testing::Types<Sums, Quotient, ExpAndTanh, Abs, SelectOfTensors, SelectWithANumber, LogisticFunction,
+                                  SlopeOfTheLogistic>;
 
-at::Tensor gradient(const at::Tensor& y, const at::Tensor& x, const at::Tensor& direction) {
-  return torch::autograd::grad({y}, {x}, {direction}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+Tensor gradient(const Tensor& y, const Tensor& x) {
+  return torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
 }
 
-TEST(Dual, HasTheDerivativesOfTorch) {
-  for (const Formula& f : formulas) {
-    SCOPED_TRACE(f.name);
-    const at::Tensor x = at::linspace(-2, 2, 12, at::kDouble).requires_grad_();
-    const at::Tensor direction = at::linspace(0.5, 3, 12, at::kDouble);
-    const Dual y = f.dual(Dual(Dual::Value(x), Dual::Value(direction)));
-    const at::Tensor expected = f.torch(x);
-    EXPECT_TRUE(close(std::get<at::Tensor>(y.value()), expected, 1e-14));
-    const at::Tensor expected_tangent = gradient(expected, x, direction);
-    ASSERT_TRUE(y.tangent());
-    const auto tangent = std::get<at::Tensor>(*y.tangent());
-    EXPECT_TRUE(close(tangent, expected_tangent, 1e-13));
-    const at::Tensor ones = at::ones_like(x);
-    EXPECT_TRUE(close(gradient(tangent, x, ones), gradient(expected_tangent, x, ones), 1e-12));
+// The value of the formula and its first three derivatives.
+template <class Formula>
+std::array<Tensor, 4> expected(const Tensor& at) {
+  const Tensor x = at.detach().requires_grad_();
+  std::array<Tensor, 4> result{Formula::torch(x)};
+  for (size_t i = 1; i < 4; ++i) result[i] = gradient(result[i - 1], x);
+  return result;
+}
+
+template <class Formula>
+class DualOf : public ::testing::Test {};
+TYPED_TEST_SUITE(DualOf, Formulas);
+
+TYPED_TEST(DualOf, OverTensorsHasTheDerivativesOfTorch) {
+  const Tensor x = at::linspace(-2, 2, 12, at::kDouble).requires_grad_();
+  const Tensor first = at::linspace(0.5, 3, 12, at::kDouble), second = at::linspace(1, -1, 12, at::kDouble);
+  using A = Dual<Dual<TensorValue>>;
+  const Dual<TensorValue> along{TensorValue(x), TensorValue(first)};
+  const A y = TypeParam::f(A(along, Dual<TensorValue>::constant(TensorValue(second))));
+  const auto want = expected<TypeParam>(x);
+  const auto tensor = [&](const TensorValue& v) { return v.like(x); };
+  EXPECT_TRUE(close(tensor(y.value.value), want[0], 1e-14));
+  EXPECT_TRUE(close(tensor(y.value.tangent), want[1] * first, 1e-13));
+  EXPECT_TRUE(close(tensor(y.tangent.value), want[1] * second, 1e-13));
+  EXPECT_TRUE(close(tensor(y.tangent.tangent), want[2] * first * second, 1e-12));
+  EXPECT_TRUE(close(gradient(tensor(y.tangent.tangent), x), want[3] * first * second, 1e-12));
+}
+
+TYPED_TEST(DualOf, OverNumbersHasTheDerivativesOfTorch) {
+  using A = Dual<Dual<Dual<double>>>;
+  const Tensor x = at::linspace(-2, 2, 12, at::kDouble);
+  const auto want = expected<TypeParam>(x);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const Dual<double> once(x[i].item<double>(), 1);
+    const Dual<Dual<double>> twice(once, Dual<double>(1.0));
+    const A y = TypeParam::f(A(twice, Dual<Dual<double>>(1.0)));
+    const double actual[] = {y.value.value.value, y.value.value.tangent, y.value.tangent.tangent,
+                             y.tangent.tangent.tangent};
+    for (size_t order = 0; order < 4; ++order) {
+      EXPECT_NEAR(actual[order], want[order][i].template item<double>(), 1e-12) << "order " << order << " at " << i;
+    }
   }
 }
 
-TEST(Dual, TakesANumberForATangent) {
-  const at::Tensor x = at::linspace(-2, 2, 12, at::kDouble);
-  for (const Formula& f : formulas) {
-    SCOPED_TRACE(f.name);
-    const auto tangent = [&](Dual::Value direction) {
-      const Dual y = f.dual(Dual(Dual::Value(x), std::move(direction)));
-      const Dual::Value& t = *y.tangent();
-      const double* number = std::get_if<double>(&t);
-      return number ? at::full_like(x, *number) : std::get<at::Tensor>(t);
-    };
-    EXPECT_TRUE(close(tangent(1.0), tangent(at::ones_like(x)), 0));
+TYPED_TEST(DualOf, DoesNotVaryOverConstants) {
+  EXPECT_FALSE(TypeParam::f(Dual<TensorValue>::constant(TensorValue(at::ones({3})))).varies);
+  EXPECT_TRUE(TypeParam::f(Dual<TensorValue>(TensorValue(at::ones({3})), TensorValue(1.0))).varies);
+}
+
+TYPED_TEST(DualOf, KeepsTheDtypeOfTensorsBesideNumbers) {
+  const Tensor x = at::linspace(-1, 1, 5, at::kFloat);
+  const auto y = TypeParam::f(Dual<TensorValue>(TensorValue(x), TensorValue(x)));
+  EXPECT_EQ(y.value.like(x).scalar_type(), at::kFloat);
+  EXPECT_EQ(y.tangent.like(x).scalar_type(), at::kFloat);
+}
+
+TEST(Dual, TheDerivativeOfAbsAtZeroIsThatOfTorch) {
+  for (const double at : {0.0, -0.0, 2.0, -2.0}) {
+    const Tensor x = at::full({1}, at, at::kDouble).requires_grad_();
+    EXPECT_EQ(abs(Dual<double>(at, 1)).tangent, gradient(at::abs(x), x).item<double>()) << at;
   }
+  EXPECT_TRUE(std::isnan(abs(Dual<double>(NAN, 1)).tangent));
 }
 
-TEST(Dual, ConstantsHaveNoTangent) {
-  const at::Tensor x = at::ones({3});
-  for (const Formula& f : formulas) EXPECT_FALSE(f.dual(Dual(Dual::Value(x))).tangent()) << f.name;
-}
-
-TEST(Dual, TheDerivativeOfAbsAtZeroIsOne) {
-  const Dual y = abs(Dual(Dual::Value(at::zeros({2}, at::kDouble)), Dual::Value(1.0)));
-  EXPECT_TRUE(close(std::get<at::Tensor>(*y.tangent()), at::ones({2}), 0));
-}
-
-TEST(Dual, KeepsTheDtypeBesideNumbers) {
-  const at::Tensor x = at::linspace(-1, 1, 5, at::kFloat);
-  for (const Formula& f : formulas) {
-    const Dual y = f.dual(Dual(Dual::Value(x), Dual::Value(x)));
-    EXPECT_EQ(std::get<at::Tensor>(y.value()).scalar_type(), at::kFloat) << f.name;
-    EXPECT_EQ(std::get<at::Tensor>(*y.tangent()).scalar_type(), at::kFloat) << f.name;
-  }
+// A constant multiplied by infinity would be NaN.
+TEST(Dual, AConstantAddsNothing) {
+  const Dual<double> product = Dual<double>(2.0) * Dual<double>(INFINITY, 1);
+  EXPECT_EQ(product.tangent, 2);
 }
 
 }  // namespace

@@ -155,14 +155,16 @@ TEST(Checker, MasksAndOptionalArguments) {
   EXPECT_EQ(error_of([&] { check.mask<2>("m", c10::List<bool>({true})); }), "op: m must have 2 entries, got 1");
   EXPECT_EQ(error_of([&] { check.required("a", std::nullopt, "here"); }), "op: a must be a Tensor here, got None");
   EXPECT_EQ(error_of([&] { check.required("a", Tensor(), "here"); }), "op: a must be a Tensor here, got None");
-  EXPECT_EQ(error_of([&] { kit::detail::check_defined("op", "a", {}); }), "op: a must be a Tensor, got an undefined Tensor");
+  EXPECT_EQ(error_of([&] { kit::detail::check_defined("op", "a", {}); }),
+            "op: a must be a Tensor, got an undefined Tensor");
 }
 
 // ---- op.h
 
 TEST(Op, TakesTensorsOutOfArguments) {
   const Tensor a = at::ones({1}), b = at::ones({2});
-  const auto tensors = kit::detail::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
+  const auto tensors =
+      kit::detail::tensor_arguments(a, 1.5, OptionalTensor(b), std::string_view("x"), OptionalTensor());
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_TRUE(tensors[0].is_same(a) && tensors[1].is_same(b) && !tensors[2].defined());
   static_assert(kit::detail::is_tensor_argument<const Tensor&> && kit::detail::is_tensor_argument<OptionalTensor>);
@@ -230,8 +232,8 @@ TEST(Autograd, AttributesAreOwned) {
     using Op = kit::Op<"kit_test::none", Tensor(const Tensor&)>;
   };
   const auto attributes =
-      kit::detail::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(),
-                                  std::optional<double>(1.5), c10::List<bool>({true, false}));
+      kit::detail::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode),
+                                          OptionalTensor(), std::optional<double>(1.5), c10::List<bool>({true, false}));
   sizes[0] = 7;
   mode[0] = 'x';
   EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
@@ -523,10 +525,13 @@ TEST(DenseTensors, StridesOfDimsOfSize1DoNotMatter) {
   const auto strided = [](at::IntArrayRef strides) { return at::empty_strided({4, 1, 3}, strides); };
   const at::Tensor dense = strided({3, 3, 1}), odd = strided({3, 77, 1}), other = strided({1, 1, 4});
   const at::Tensor with_gaps = strided({6, 1, 2});
-  EXPECT_TRUE(kit::detail::are_dense_alike({dense, odd}));
-  EXPECT_TRUE(kit::detail::are_dense_alike({odd, dense, dense}));
-  EXPECT_FALSE(kit::detail::are_dense_alike({dense, other}));
-  EXPECT_FALSE(kit::detail::are_dense_alike({with_gaps, with_gaps}));
+  const auto dense_alike = [](std::initializer_list<const Tensor*> tensors) {
+    return kit::detail::are_dense_alike({tensors.begin(), tensors.size()});
+  };
+  EXPECT_TRUE(dense_alike({&dense, &odd}));
+  EXPECT_TRUE(dense_alike({nullptr, &odd, &dense, nullptr, &dense}));
+  EXPECT_FALSE(dense_alike({&dense, &other}));
+  EXPECT_FALSE(dense_alike({&with_gaps, &with_gaps}));
 }
 
 TEST(DriverError, NamesBothVersions) {

@@ -57,6 +57,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     ),
     "tanhshrink": (lambda x: x - x.tanh(), [(X,)]),
     "gated": (lambda x, gate: x * torch.sigmoid(gate), [(X, X.cos())]),
+    "lorentzian": (lambda x, c, h, width: h / (1 + ((x - c) / width) ** 2), [(X, X.sin(), X.cos(), 0.75)]),
     "crop_or_pad": (crop_or_pad, [(X, [3]), (X, [6]), (X, [7], "left", 2.5)]),
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
     "sincos": (lambda x: (x.sin(), x.cos()), [(X,)]),
@@ -66,9 +67,9 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 
 # The compiler sees one kind of node for every operator: of an attribute, of two outputs, and of sizes.
 COMPILED = {"swish", "sincos", "crop_or_pad"}
-# gated's gradients are operators of all its tensors, also of those whose values they do not use. trilinear's formula is
-# written by hand and keeps more than it needs.
-EXCEPTIONS = {"gated": ["kept alive"], "trilinear": ["kept alive"]}
+# The gradients of gated and lorentzian are one operator of all tensors, also of those whose values it does not use.
+# trilinear's formula is written by hand and keeps more than it needs.
+EXCEPTIONS = {"gated": ["kept alive"], "lorentzian": ["kept alive"], "trilinear": ["kept alive"]}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -157,8 +158,9 @@ def test_elementwise_schemas() -> None:
         second.gated.default: "(Tensor x, Tensor gate) -> Tensor",
         second.gated.out: "(Tensor x, Tensor gate, *, Tensor(a!) out) -> ()",
         second.gated_.default: "(Tensor(a!) self, Tensor gate) -> ()",
-        second._gated_backward.x: "(Tensor grad, Tensor x, Tensor gate) -> Tensor",
-        second._gated_backward.gate: "(Tensor grad, Tensor x, Tensor gate) -> Tensor",
+        second._swish_double_backward.default: "(Tensor? grad, Tensor x, Tensor grad_grad_x, float beta, "
+        "bool[2] output_mask) -> (Tensor, Tensor)",
+        second._gated_backward.default: "(Tensor grad, Tensor x, Tensor gate, bool[2] output_mask) -> (Tensor, Tensor)",
     }
     for op, schema in schemas.items():
         assert str(op._schema).split("(", 1)[1] == schema[1:]
@@ -202,12 +204,16 @@ def test_elementwise_in_place_and_out_under_vmap() -> None:
 
 
 def test_unneeded_elementwise_gradients_are_not_computed() -> None:
-    """Each gradient is a separate call, so one that is not requested is not computed."""
+    """All are one call, whose output_mask leaves out those that are not requested."""
     x, gate = (torch.rand(3, 4, requires_grad=True) for _ in range(2))
-    for inputs, called in (((x,), {"x"}), ((gate,), {"gate"}), ((x, gate), {"x", "gate"})):
+    for inputs, mask in (((x,), [True, False]), ((gate,), [False, True]), ((x, gate), [True, True])):
         out = second.gated(*(t if any(t is i for i in inputs) else t.detach() for t in (x, gate))).sum()
-        ops = [op for op, _ in calls(functools.partial(torch.autograd.grad, out, inputs))]
-        assert {op._overloadname for op in ops if op._opname == "_gated_backward"} == called
+        made = [
+            args
+            for op, args in calls(functools.partial(torch.autograd.grad, out, inputs))
+            if op._opname == "_gated_backward"
+        ]
+        assert [args[-1] for args in made] == [mask]
 
 
 @pytest.mark.parametrize(
@@ -322,10 +328,10 @@ def test_distributed() -> None:
     """DTensor gets the rules of any library that uses the kit."""
     rules = second._sharding_rule
     assert rules.swish() == "swish ...->... ..." and rules.row_sum() == "row_sum ...NF->...N ...N"
-    assert rules._gated_backward_x() == "_gated_backward.x ...,...,...->... ..."
+    assert rules._gated_backward() == "_gated_backward ...,...,...->...,... ..."
     cppcuda.distributed.register_sharding("second")
     registered = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
-    assert {second.swish.default, second.row_sum.default, second._gated_backward.x} <= set(registered)
+    assert {second.swish.default, second.row_sum.default, second._gated_backward.default} <= set(registered)
 
 
 @pytest.mark.any_torch

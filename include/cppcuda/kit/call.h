@@ -106,7 +106,7 @@ class Call<TheOp, R(As...)> {
     const Declaration &to = TheOp::declaration, &from = From::declaration;
     for (size_t o = 0; o < outputs.size(); ++o) {
       const size_t argument =
-          from.outputs[o].is_gradient ? to.arguments.size() : detail::find_input(to, from.outputs[o].name);
+          from.outputs[o].is_gradient ? to.arguments.size() : detail::find_input(to, from.output_name(o));
       if (argument < to.arguments.size()) tensors[to.tensor_index(argument)] = outputs[o];
     }
   }

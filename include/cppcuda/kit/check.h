@@ -112,7 +112,8 @@ auto call(const Values&... values) {
   const auto check = [&]<class T>(const T& value) {
     if constexpr (std::is_same_v<T, Tensor>) {
       const Declaration& d = TheOp::declaration;
-      if (!value.defined()) detail::check_defined(TheOp::base_name(), d.arguments[d.tensor_argument(tensor)].name, value);
+      if (!value.defined())
+        detail::check_defined(TheOp::base_name(), d.arguments[d.tensor_argument(tensor)].name, value);
     }
     tensor += detail::is_tensor_argument<T>;
   };

@@ -104,8 +104,9 @@ void define(torch::Library& library, const char* schema,
   detail::define_schema<TheOp>(library, schema, tags);
   constexpr auto shape = detail::by_position<TheOp, Shape>();
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((detail::MetaKernel<TheOp, shape>::run))));
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                            torch::CppFunction::makeFromBoxedFunction<&detail::refuse_backend<TheOp>>()));
+  library.impl(TheOp::name,
+               torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                               torch::CppFunction::makeFromBoxedFunction<&detail::refuse_backend<TheOp>>()));
 }
 
 namespace detail {

@@ -231,8 +231,16 @@ struct BackwardText {
 
  private:
   using Text = FixedText<2048>;
-  static constexpr const Declaration& op = TheOp::declaration;
-  static constexpr const Declaration& whole = Whole::declaration;
+  static constexpr Declaration named(Declaration d) {
+    for (size_t o = 0; o < d.outputs.size(); ++o) d.outputs[o].name = d.output_name(o);
+    return d;
+  }
+  static constexpr Declaration op = named(TheOp::declaration), whole = named(Whole::declaration);
+
+  static constexpr bool has_patterns() {
+    return std::any_of(whole.arguments.begin(), whole.arguments.end(),
+                       [](const Argument& a) { return !a.pattern.text().empty(); });
+  }
 
   static constexpr bool reads(const Gradient& gradient, std::string_view name) {
     return std::find(gradient.reads.begin(), gradient.reads.end(), name) != gradient.reads.end();
@@ -279,7 +287,7 @@ struct BackwardText {
       for (const Argument& output : op.outputs) {
         FixedText<64> name;
         append_gradient_name(name, output, op.outputs.size());
-        mistake.require(!output.pattern.text().empty(),
+        mistake.require(!output.pattern.text().empty() || !has_patterns(),
                         {op.name, " has an output without sizes, from which no backward operator follows"});
         next();
         text.append(op.outputs.size() == 1 || all_read(name.view()) ? "Tensor " : "Tensor? ");

@@ -71,8 +71,10 @@ template <class TheOp>
 Rows make_rows(const Args<TheOp>& args) {
   constexpr size_t first = TheOp::declaration.tensor_index(TheOp::declaration.first);
   return [&]<size_t... I>(std::index_sequence<I...>) {
-    static_assert(((detail::own_dims<TheOp>(I) >= 0) && ...), "an argument has no dim of the rows that Independent names");
-    return make_rows(args.tensor(first), detail::own_dims<TheOp>(first), rows_of<void>(args.tensor(I), detail::own_dims<TheOp>(I))...);
+    static_assert(((detail::own_dims<TheOp>(I) >= 0) && ...),
+                  "an argument has no dim of the rows that Independent names");
+    return make_rows(args.tensor(first), detail::own_dims<TheOp>(first),
+                     rows_of<void>(args.tensor(I), detail::own_dims<TheOp>(I))...);
   }(std::make_index_sequence<TheOp::declaration.tensor_count()>());
 }
 
@@ -120,8 +122,8 @@ Params fill(const Args<TheOp>& args, const Outputs<TheOp>& out, const More&... m
           Params{detail::ArgumentMember<detail::own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
                  more..., detail::Anything()};
         }, "Params has more members than the arguments, the outputs and what follows them");
-    return Params{detail::ArgumentMember<detail::own_dims<TheOp>(I)>{args.tensor(I)}..., detail::OutputMember{out[O]}...,
-                  more...};
+    return Params{detail::ArgumentMember<detail::own_dims<TheOp>(I)>{args.tensor(I)}...,
+                  detail::OutputMember{out[O]}..., more...};
   }(std::make_index_sequence<TheOp::declaration.tensor_count()>(),
          std::make_index_sequence<TheOp::declaration.outputs.size()>());
 }

@@ -23,16 +23,14 @@ struct Reads {
 
 namespace detail {
 
-constexpr bool is_named(const Argument& output, std::string_view name) {
-  if (!output.is_gradient) return output.name == name;
-  return name.starts_with("grad(") && name.ends_with(')') && name.substr(5, name.size() - 6) == output.name;
-}
-
-// A single output without a name is "output".
 constexpr size_t find_output(const Declaration& d, std::string_view name) {
-  if (d.outputs.size() == 1 && d.outputs[0].name.empty() && name == "output") return 0;
-  const auto at = std::find_if(d.outputs.begin(), d.outputs.end(), [&](const auto& o) { return is_named(o, name); });
-  return static_cast<size_t>(at - d.outputs.begin());
+  size_t o = 0;
+  const auto is_named = [&] {
+    if (!d.outputs[o].is_gradient) return d.output_name(o) == name;
+    return name.starts_with("grad(") && name.ends_with(')') && name.substr(5, name.size() - 6) == d.outputs[o].name;
+  };
+  while (o < d.outputs.size() && !is_named()) ++o;
+  return o;
 }
 
 constexpr size_t find_input(const Declaration& d, std::string_view name) {

@@ -102,6 +102,11 @@ struct Declaration {
     return static_cast<size_t>(at - arguments.begin());
   }
 
+  // The name of an output. A single one without a name is "output".
+  constexpr std::string_view output_name(size_t o) const {
+    return outputs.size() == 1 && outputs[o].name.empty() ? "output" : outputs[o].name;
+  }
+
   // These two note a mistake if there is none with this name, and return 0.
   constexpr size_t known_argument(std::string_view wanted) {
     const size_t i = find_argument(wanted);

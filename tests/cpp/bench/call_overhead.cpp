@@ -81,7 +81,8 @@ template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
-  kit::detail::run_with(kit::detail::LoopParams<Math, float>{data, steps, elements, false, Math()}, kit::detail::cpu_context());
+  kit::detail::run_with(kit::detail::LoopParams<Math, float>{data, steps, elements, false, Math()},
+                        kit::detail::cpu_context());
   benchmark::ClobberMemory();
 }
 
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
   });
   add<c10::InferenceMode>("sigmoid, CPU kernel without dispatcher", [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    Kernels::run<Math>(x);
+    kit::detail::AllocatingKernel<Kernels::TheOp, &Kernels::run, &Kernels::shape>::run(x);
   });
 
   add<GradMode>("at::sigmoid/requires_grad", [&] { at::sigmoid(leaf); });

@@ -74,7 +74,7 @@ constexpr int64_t many = 4096 + 5;
 
 template <class Math, class T>
 void count_elementwise(const std::string& op, const char* how = "", int64_t step = 1, bool nontemporal = false) {
-  constexpr int tensors = Math::inputs + 1;
+  constexpr int tensors = Math::outputs + Math::inputs;
   char* data[tensors];
   int64_t steps[tensors];
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
@@ -86,9 +86,9 @@ void count_elementwise(const std::string& op, const char* how = "", int64_t step
 template <class T>
 void count_elementwise() {
   count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward");
-  count_elementwise<kit::detail::ElementwiseBackward<elementwise::Sigmoid, 0>, T>("sigmoid/backward");
+  count_elementwise<kit::detail::ElementwiseBackward<elementwise::Sigmoid>, T>("sigmoid/backward");
   count_elementwise<kit::detail::ElementwiseForward<elementwise::QuickGelu>, T>("quick_gelu/forward");
-  count_elementwise<kit::detail::ElementwiseBackward<elementwise::QuickGelu, 0>, T>("quick_gelu/backward");
+  count_elementwise<kit::detail::ElementwiseBackward<elementwise::QuickGelu>, T>("quick_gelu/backward");
   count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/stream", 1, true);
   count_elementwise<kit::detail::ElementwiseForward<elementwise::Sigmoid>, T>("sigmoid/forward", "/strided", 2);
 }

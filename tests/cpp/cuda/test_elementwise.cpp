@@ -1,5 +1,7 @@
 #include <cppcuda/cppcuda.h>
 
+#include <torch/autograd.h>
+
 #include "cppcuda/kit/elementwise/family.h"
 #include "cuda_testing.h"
 #include "elementwise/family.h"
@@ -7,9 +9,11 @@
 namespace {
 
 using namespace cppcuda::testing;
+namespace kit = cppcuda::kit;
 
 struct Sigmoid {
-  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::Sigmoid>::Backward<0>;
+  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::Sigmoid>::Backward;
+  using DoubleBackward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::Sigmoid>::DoubleBackward;
   static Tensor call(const Tensor& x) { return cppcuda::sigmoid(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::sigmoid_(x); }
   static Tensor reference(const Tensor& x) { return at::sigmoid(x); }
@@ -18,7 +22,8 @@ struct Sigmoid {
 };
 
 struct QuickGelu {
-  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
+  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward;
+  using DoubleBackward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::DoubleBackward;
   static Tensor call(const Tensor& x) { return cppcuda::quick_gelu(x); }
   static Tensor& call_(Tensor& x) { return cppcuda::quick_gelu_(x); }
   static Tensor reference(const Tensor& x) { return x * at::sigmoid(1.702 * x); }
@@ -39,9 +44,33 @@ class CudaElementwise : public ::testing::Test {
     EXPECT_TRUE(close(out.cpu(), Op::reference(exact), tolerance));
     EXPECT_TRUE(
         close(Op::Backward::call(on_cuda(grad), dx).cpu(), Op::gradient(grad.to(at::kDouble), exact), tolerance));
+    check_double_backward(x, grad, tolerance);
     Tensor self = on_cuda(x);
     Op::call_(self);
     EXPECT_TRUE(at::equal(self.cpu(), out.cpu()));
+  }
+
+  // The direction is the gradient, too. torch differentiates Op::gradient in float64.
+  static void check_double_backward(const Tensor& x, const Tensor& grad, double tolerance) {
+    const Tensor exact = x.to(at::kDouble).requires_grad_(), exact_grad = grad.to(at::kDouble).requires_grad_();
+    const auto expected = [&] {
+      const at::AutoGradMode with_grad(true);
+      return torch::autograd::grad({Op::gradient(exact_grad, exact)}, {exact_grad, exact}, {exact_grad.detach()});
+    }();
+    const Tensor dx = on_cuda(x), dgrad = on_cuda(grad);
+    for (const auto& mask :
+         {c10::List<bool>({true, true}), c10::List<bool>({true, false}), c10::List<bool>({false, true})}) {
+      const auto actual = kit::to_array(Op::DoubleBackward::call(dgrad, dx, dgrad, mask));
+      for (size_t o = 0; o < 2; ++o) {
+        if (mask[o]) {
+          EXPECT_TRUE(close(actual[o].cpu(), expected[o], tolerance));
+        } else {
+          EXPECT_EQ(actual[o].numel(), 0);
+        }
+      }
+    }
+    const auto alone = kit::to_array(Op::DoubleBackward::call(std::nullopt, dx, dgrad, c10::List<bool>({true, false})));
+    EXPECT_TRUE(close(alone[0].cpu(), expected[0], tolerance));
   }
 };
 using Ops = ::testing::Types<Sigmoid, QuickGelu>;

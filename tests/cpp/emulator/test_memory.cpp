@@ -28,7 +28,7 @@ size_t allocated(F call) {
 TEST(Device, IsTheEmulatorAlone) { EXPECT_EQ(dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD), nullptr); }
 
 TEST(DeviceMemory, ElementwiseOps) {
-  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward<0>;
+  using Backward = cppcuda::kit::ElementwiseOps<cppcuda::elementwise::QuickGelu>::Backward;
   const at::NoGradGuard no_grad;
   for (const Layout layout : layouts) {
     Tensor x = on_cuda(in_layout(at::randn({6, 8}), layout)), out = on_cuda(at::empty({6, 8}));

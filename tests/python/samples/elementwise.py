@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import cppcuda
 import torch
@@ -21,8 +22,8 @@ _SHAPES: dict[str, tuple[int, ...]] = {
 }
 
 
-def _specs(count: int) -> Iterator[Spec]:
-    tensors = lambda shape: (T(shape, low=-4, high=4),) * count  # noqa: E731
+def _specs(count: int, *others: Any) -> Iterator[Spec]:
+    tensors = lambda shape: (T(shape, low=-4, high=4),) * count + others  # noqa: E731
     yield Spec("basic", tensors((3, 2)), "basic")
     yield Spec("basic_transposed", tensors((2, 3)), "basic", (LAYOUTS["transposed"],) * count)
     for name, shape in _SHAPES.items():
@@ -31,9 +32,9 @@ def _specs(count: int) -> Iterator[Spec]:
 
 
 @st.composite
-def _arguments(draw: st.DrawFn, count: int) -> tuple[T, ...]:
+def _arguments(draw: st.DrawFn, count: int, *others: Any) -> tuple[Any, ...]:
     shape = draw(st.lists(st.integers(0, 6), max_size=5).filter([0].__ne__))  # [0] is the shape of an excluded output
-    return (T(tuple(shape)),) * count
+    return (T(tuple(shape)),) * count + others
 
 
 def _bad_backward(op: str, saved: str) -> Iterator[BadInput]:
@@ -50,6 +51,48 @@ def _bad_backward(op: str, saved: str) -> Iterator[BadInput]:
     yield BadInput("wider", lambda: zeros((5, 4), (5, 4), dtypes=(f32, f64)), message)
     message = f"{op}: {saved} must be of dtype bfloat16, the dtype of grad, got float32"
     yield BadInput("mixed", lambda: zeros((5, 4), (5, 4), dtypes=(bf16, f32)), message)
+
+
+def _double_backward(backward: OpEntry) -> OpEntry:
+    op = backward.base_name.replace("_backward", "_double_backward")
+
+    def reference(grad: Tensor | None, saved: Tensor, direction: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
+        grad = torch.zeros_like(direction) if grad is None else grad
+        found = torch.func.vjp(backward.reference, grad, saved)[1](direction)
+        return tuple(g if wanted else saved.new_zeros(0) for g, wanted in zip(found, mask, strict=True))
+
+    def masked(name: str, grad: T | None, mask: list[bool]) -> Spec:
+        return Spec(name, (grad, T((3, 2)), T((3, 2)), mask), "mask")
+
+    saved = backward.op._schema.arguments[1].name
+    bad_inputs = (
+        BadInput(
+            "without_grad",
+            lambda: (None, *zeros((5, 4), (5, 4)), [True, True]),
+            f"{op}: grad must be a Tensor if the gradient of {saved} is requested, got None",
+        ),
+        BadInput(
+            "rows",
+            lambda: (*zeros((5, 4), (6, 4), (5, 4)), [True, True]),
+            f"{op}: {saved} must be [5, 4], the shape of grad, got [6, 4]",
+        ),
+    )
+    return OpEntry(
+        name=f"cppcuda::{op}",
+        reference=reference,
+        specs=(
+            *_specs(3, [True, True]),
+            masked("mask_10", T((3, 2)), [True, False]),
+            masked("mask_10_alone", None, [True, False]),
+            masked("mask_01", T((3, 2)), [False, True]),
+        ),
+        sized=lambda n: (*(T((n, 16)),) * 3, [True, True]),
+        arguments=_arguments(3, [True, True]),
+        bad_inputs=bad_inputs,
+        strides=lambda grad, x, *_: [torch.sigmoid(t).stride() for t in (x if grad is None else grad, x)],
+        roundings=2,  # the terms of its derivatives cancel
+        saved_for={0: {1, 2}, 1: {0, 1, 2}, 2: {0, 1}},
+    )
 
 
 def _entry(
@@ -97,7 +140,7 @@ def quick_gelu_backward_reference(grad: Tensor, x: Tensor) -> Tensor:
     return grad * (s + 1.702 * x * s * (1 - s))
 
 
-register(
+for _operator in (
     _entry(
         "sigmoid",
         lambda x: 1 / (1 + torch.exp(-x)),
@@ -105,6 +148,8 @@ register(
         "output",
         cppcuda.nn.Sigmoid,
         oracles=(torch.sigmoid,),
-    )
-)
-register(_entry("quick_gelu", quick_gelu_reference, quick_gelu_backward_reference, "input", cppcuda.nn.QuickGELU))
+    ),
+    _entry("quick_gelu", quick_gelu_reference, quick_gelu_backward_reference, "input", cppcuda.nn.QuickGELU),
+):
+    register(_operator)
+    register(_double_backward(_operator.backward))

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "elementwise/gated.h"
+#include "elementwise/lorentzian.h"
 #include "elementwise/swish.h"
 #include "elementwise/tanhshrink.h"
 
 namespace second {
 
 // The elementwise operators of this library.
-using Family = kit::Family<Gated, Swish, Tanhshrink>;
+using Family = kit::Family<Gated, Lorentzian, Swish, Tanhshrink>;
 
 }  // namespace second

@@ -7,10 +7,9 @@ namespace second {
 
 namespace kit = cppcuda::kit;
 
-// An elementwise operator of two tensors: x sigmoid(gate).
+// An elementwise operator of two tensors whose derivatives are written by hand: x sigmoid(gate).
 struct Gated {
   static constexpr char schema[] = "second::gated(Tensor x, Tensor gate)";
-  static constexpr auto saves = kit::Saves::input;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x, A gate) {

@@ -10,17 +10,10 @@ namespace kit = cppcuda::kit;
 // An elementwise operator with an attribute: x sigmoid(beta x).
 struct Swish {
   static constexpr char schema[] = "second::swish(Tensor x, float beta)";
-  static constexpr auto saves = kit::Saves::input;
 
   template <class A>
   CPPCUDA_HOST_DEVICE static A forward(A x, A beta) {
     return x * kit::logistic(beta * x);
-  }
-
-  template <class A>
-  CPPCUDA_HOST_DEVICE static A slope(A x, A beta) {
-    const kit::Logistic<A> s(beta * x);
-    return s.value + beta * (x * s.slope());
   }
 };
 

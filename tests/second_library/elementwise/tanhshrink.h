@@ -12,7 +12,6 @@ namespace kit = cppcuda::kit;
 // because it cancels.
 struct Tanhshrink {
   static constexpr char schema[] = "second::tanhshrink(Tensor x)";
-  static constexpr auto saves = kit::Saves::input;
   static constexpr auto under_autocast = kit::CastPolicy::fp32;
 
   template <class A>

@@ -27,6 +27,9 @@ struct FastFloat {
   friend __device__ FastFloat operator/(FastFloat a, FastFloat b) {
     return FastFloat(a.value * approximate_reciprocal(b.value));
   }
+  friend __device__ FastFloat fma(FastFloat a, FastFloat b, FastFloat c) {
+    return FastFloat(fmaf(a.value, b.value, c.value));
+  }
   __device__ FastFloat& operator+=(FastFloat a) { return *this = *this + a; }
   friend __device__ bool operator<(FastFloat a, FastFloat b) { return a.value < b.value; }
   friend __device__ bool operator<=(FastFloat a, FastFloat b) { return a.value <= b.value; }

@@ -3,9 +3,11 @@
 // The arguments and outputs of elementwise operators, and their checks. math.h explains how to define an operator;
 // loop.h runs it over tensors.
 
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include <functional>
+#include <array>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +17,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
-using TensorRefs = std::initializer_list<std::reference_wrapper<const Tensor>>;
+// Tensors of a call, of which some may be missing: null or undefined.
+using TensorRefs = std::span<const Tensor* const>;
 
 // Tensor argument number i, and the argument that is written to.
 const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i);
@@ -35,7 +38,7 @@ const ElementwiseNames& names_of() {
   return names;
 }
 
-// Throws unless all are strided floating-point tensors with the device, dtype and shape of the first one.
+// Throws unless all are strided floating-point tensors with the same device, dtype and shape. Null ones are missing.
 void check_elementwise(const ElementwiseNames& names, TensorRefs tensors);
 
 // Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
@@ -54,104 +57,153 @@ inline bool have_same_strides(const Tensor& a, const Tensor& b) {
   return true;
 }
 
-// Whether all tensors are dense with the same strides, so that they can be traversed as one dim.
+// Whether all tensors are dense with the same strides, so that they can be traversed as one dim. Null ones are left
+// out.
 inline bool are_dense_alike(TensorRefs tensors) {
-  const Tensor& first = tensors.begin()->get();
-  return first.is_non_overlapping_and_dense() &&
-         std::all_of(tensors.begin() + 1, tensors.end(), [&](const Tensor& t) { return have_same_strides(t, first); });
+  const Tensor* first = nullptr;
+  for (const Tensor* const t : tensors) {
+    if (t == nullptr) continue;
+    if (first == nullptr) {
+      if (!t->is_non_overlapping_and_dense()) return false;
+      first = t;
+    } else if (!have_same_strides(*t, *first)) {
+      return false;
+    }
+  }
+  return true;
 }
 
-// The tensors among the arguments of a call. The attributes follow them.
-template <class... Args>
-auto tensors_of(const Args&... args) {
-  const auto tensor = [](const auto& arg) {
+// Runs an elementwise function over tensors (loop.h). Outputs that are not requested are null.
+template <class Math>
+void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& out,
+                     const std::array<const Tensor*, Math::inputs>& in);
+
+// The first N tensors among the arguments of a call.
+template <size_t N, class... Args>
+std::array<const Tensor*, N> tensors_of(const Args&... args) {
+  std::array<const Tensor*, N> result{};
+  size_t i = 0;
+  const auto add = [&](const auto& arg) {
     if constexpr (is_tensor_argument<decltype(arg)>) {
-      return std::tie(arg);
-    } else {
-      return std::tuple<>();
+      if (i < N) result[i++] = &arg;
     }
   };
-  return std::tuple_cat(tensor(args)...);
-}
-
-// Runs an elementwise function over tensors (loop.h).
-template <class Math, class... Inputs>
-void run_elementwise(Math math, const Tensor& out, const Inputs&... inputs);
-
-template <class Math, class... Args>
-Math math_of(const Args&... args) {
-  Math math{};
-  [[maybe_unused]] int i = 0;
-  [[maybe_unused]] const auto add = [&](const auto& arg) {
-    if constexpr (!is_tensor_argument<decltype(arg)>) math.attributes.value[i++] = arg;
-  };
   (add(args), ...);
-  return math;
+  return result;
 }
 
-// An operator that returns a new tensor, with the memory order and strides of argument Like.
-template <class TheOp, int Like, class Type = typename TheOp::Type>
-struct FunctionalKernel;
+// An operator that returns new tensors. Output number o has the memory order and strides of tensor argument o + Like,
+// or of the second one if that is missing.
+template <class Op, class Math, size_t Like>
+struct FunctionalKernel {
+  using TheOp = Op;
 
-template <class TheOp, int Like, class... Args>
-struct FunctionalKernel<TheOp, Like, Tensor(Args...)> {
-  static Output shape(const kit::Args<TheOp>& args) {
-    return std::apply([](const auto&... each) { return shape_of(each...); }, args.all());
+  static auto shape(const Args<TheOp>& args) {
+    std::array<const Tensor*, Math::inputs> in;
+    for (size_t i = 0; i < in.size(); ++i)
+      in[i] = may_be_missing(i) && !args.tensor(i).defined() ? nullptr : &args.tensor(i);
+    check_elementwise(names_of<TheOp>(), in);
+    const auto output = [&](size_t o) {
+      const Tensor& like = *(in[o + Like] != nullptr ? in[o + Like] : in[second]);
+      return is_wanted(args, o) ? Output{c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like}
+                                : placeholder(like);
+    };
+    if constexpr (Math::outputs == 1) {
+      return output(0);
+    } else {
+      check_required(args);
+      return [&]<size_t... O>(std::index_sequence<O...>) {
+        return std::array{output(O)...};
+      }(std::make_index_sequence<Math::outputs>());
+    }
   }
 
-  static Output shape_of(const Args&... args) {
-    const auto tensors = tensors_of(args...);
-    std::apply([](const auto&... t) { check_elementwise(names_of<TheOp>(), {t...}); }, tensors);
-    const Tensor& like = std::get<Like>(tensors);
-    return {c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
+  static void run(const Args<TheOp>& args, const Outputs<TheOp>& out) {
+    std::array<const Tensor*, Math::outputs> to;
+    for (size_t o = 0; o < to.size(); ++o) to[o] = out[o].defined() ? &out[o] : nullptr;
+    std::array<const Tensor*, Math::inputs> in;
+    Tensor zeros;
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i] = &args.tensor(i);
+      if (in[i]->defined()) continue;
+      if (i == 0) {  // the requested outputs do not depend on it
+        in[i] = &args.tensor(second);
+        continue;
+      }
+      const Tensor& like = args.tensor(second);
+      if (!zeros.defined()) zeros = at::zeros({}, like.options()).expand(like.sizes());
+      in[i] = &zeros;
+    }
+    const auto math = std::apply([](const auto&... each) { return elementwise_math_of<Math>(each...); }, args.all());
+    run_elementwise(math, to, in);
   }
 
-  template <class Math>
-  static Tensor run(Args... args) {
-    Tensor out = allocate(shape_of(args...));
-    std::apply([&](const auto&... t) { run_elementwise(math_of<Math>(args...), out, t...); }, tensors_of(args...));
-    return out;
+ private:
+  static bool may_be_missing(size_t tensor) {
+    const Declaration& d = TheOp::declaration;
+    return d.arguments[d.tensor_argument(tensor)].kind == Kind::optional_tensor;
+  }
+
+  // A tensor that is not missing if the first one is.
+  static constexpr size_t second = Math::inputs > 1 ? 1 : 0;
+
+  static bool is_wanted(const Args<TheOp>& args, size_t output) {
+    return std::apply([&](const auto&... each) { return is_requested(output, each...); }, args.all());
+  }
+
+  static void check_required(const Args<TheOp>& args) {
+    const Declaration& d = TheOp::declaration;
+    for (const auto& r : d.requirements) {
+      const bool is_missing = !args.tensor(d.tensor_index(r.argument)).defined();
+      if (is_missing && is_wanted(args, r.output)) {
+        Checker(TheOp::base_name())
+            .required_by_gradient(d.arguments[r.argument].name, std::nullopt, d.outputs[r.output].name);
+      }
+    }
   }
 };
 
 // An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out).
-template <class TheOp, int Written, class Type = typename TheOp::Type>
+template <class TheOp, class Math, int Written, class Type = typename TheOp::Type>
 struct OutVariantKernel;
 
-template <class TheOp, int Written, class... Args>
-struct OutVariantKernel<TheOp, Written, void(Args...)> {
+template <class TheOp, class Math, int Written, class... Args>
+struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
   // The number of arguments of the functional form, which has no `out`.
   static constexpr size_t functional_arguments = Written == 0 ? sizeof...(Args) : Written;
+  static constexpr size_t tensors = Math::inputs + (Written == 0 ? 0 : 1);
 
   static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }
 
   // The checks that need no memory.
   static void check(Args... args) {
-    std::apply([](const auto&... t) { check_elementwise(names_of<TheOp>(), {t...}); }, tensors_of(args...));
+    check_elementwise(names_of<TheOp>(), tensors_of<tensors>(args...));
     check_writable(TheOp::schema(), written(args...));
   }
 
-  template <class Math>
   static void run(Args... args) {
     check(args...);
     const Tensor& out = written(args...);
-    const auto tensors = tensors_of(args...);
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      check_no_overlap(TheOp::schema(), {std::get<I>(tensors)...}, out);
-      run_elementwise(math_of<Math>(args...), out, std::get<I>(tensors)...);
-    }(std::make_index_sequence<Math::inputs>());
+    const auto in = tensors_of<Math::inputs>(args...);
+    check_no_overlap(TheOp::schema(), in, out);
+    run_elementwise(elementwise_math_of<Math>(args...), {&out}, in);
   }
 };
 
 template <class Definition>
-using InPlaceKernels = OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, 0>;
+using InPlaceKernels =
+    OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, ElementwiseForward<Definition>, 0>;
 template <class Definition>
-using OutKernels =
-    OutVariantKernel<typename ElementwiseOps<Definition>::Out, input_count<Definition> + attribute_count<Definition>>;
+using OutKernels = OutVariantKernel<typename ElementwiseOps<Definition>::Out, ElementwiseForward<Definition>,
+                                    input_count<Definition> + attribute_count<Definition>>;
 template <class Definition>
-using ForwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Forward, 0>;
-template <class Definition, int Input>
-using BackwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::template Backward<Input>,
-                                         ElementwiseOps<Definition>::template backward_like<Input>>;
+using ForwardKernels =
+    FunctionalKernel<typename ElementwiseOps<Definition>::Forward, ElementwiseForward<Definition>, 0>;
+template <class Definition>
+using BackwardKernels =
+    FunctionalKernel<typename ElementwiseOps<Definition>::Backward, ElementwiseBackward<Definition>, 1>;
+template <class Definition>
+using DoubleBackwardKernels =
+    FunctionalKernel<typename ElementwiseOps<Definition>::DoubleBackward, ElementwiseDoubleBackward<Definition>, 0>;
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

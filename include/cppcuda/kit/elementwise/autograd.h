@@ -1,133 +1,158 @@
 #pragma once
 
-// Derivatives of elementwise operators (math.h). The gradient of each input is grad * slope(saved), which is also an
-// elementwise operator, and its own derivative with respect to grad.
+// Derivatives of elementwise operators (math.h). The gradients of the inputs are one call of the backward operator, and
+// those of that one call of the double backward operator; what follows is computed by torch's operators.
 
 #include "cppcuda/kit/autograd.h"
-#include "cppcuda/kit/elementwise/dual.h"
+#include "cppcuda/kit/call.h"
 #include "cppcuda/kit/elementwise/family.h"
+#include "cppcuda/kit/elementwise/tensor_value.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-template <class TheOp, size_t N, class... Attributes>
-Tensor call_with(const Tensor& grad, const std::array<Tensor, N>& saved, const std::tuple<Attributes...>& attributes) {
-  return std::apply([&](const auto&... args) { return TheOp::call(grad, args...); }, std::tuple_cat(saved, attributes));
+// The tensors of the double backward operator, in order: grad, the saved ones, and a direction for each input.
+template <class Definition>
+struct Directions {
+  static constexpr size_t tensors = input_count<Definition>, saved = 1, directions = 1 + tensors;
+};
+
+// A call of the double backward operator, whose first output is the sum of the products of the slopes with the
+// directions, and whose others are those that follow from `grad`, which is then not missing.
+template <class Definition, class Formula>
+auto double_backward(const Saved<Formula>& saved, const Tensor& grad, bool sum, const auto& directions) {
+  using DoubleBackward = typename ElementwiseOps<Definition>::DoubleBackward;
+  using At = Directions<Definition>;
+  Call<DoubleBackward> call(saved);
+  call.tensors[0] = grad;
+  for (size_t i = 0; i < At::tensors; ++i) call.tensors[At::directions + i] = directions[i];
+  auto& mask = call.template attribute<"output_mask">();
+  mask.assign(1 + At::tensors, grad.defined());
+  mask[0] = sum;
+  return call.run();
 }
 
-template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>
-struct ElementwiseFormula;
-
-template <class Definition, int... I>
-struct ElementwiseFormula<Definition, std::integer_sequence<int, I...>> {
+template <class Definition>
+struct ElementwiseFormula
+    : GradientsBy<typename ElementwiseOps<Definition>::Forward, typename ElementwiseOps<Definition>::Backward> {
   using Op = typename ElementwiseOps<Definition>::Forward;
-  static constexpr bool saves_input = Definition::saves == Saves::input;
-  static constexpr unsigned all = (1U << sizeof...(I)) - 1;
-  static constexpr std::array<Reads, sizeof...(I)> reads{
-      (static_cast<void>(I), Reads{.inputs = saves_input ? all : 0, .outputs = saves_input ? 0U : 1U})...};
 
-  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const Saved<ElementwiseFormula>& saved,
-                        const Need<Op>& need) {
-    return {need[I] ? backward<I>(grads[0], saved) : Tensor()...};
-  }
-
-  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const Saved<ElementwiseFormula>& saved) {
-    Tensor out;
-    ((tangents[I].defined() ? accumulate(out, backward<I>(tangents[I], saved)) : void()), ...);
-    return {out};
-  }
-
- private:
-  template <int Input>
-  static Tensor backward(const Tensor& grad, const Saved<ElementwiseFormula>& saved) {
-    using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-    if constexpr (saves_input) {
-      return call_with<Backward>(grad, saved.inputs, saved.attributes);
-    } else {
-      return call_with<Backward>(grad, saved.outputs, saved.attributes);
-    }
+  static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<ElementwiseFormula>& saved) {
+    return {double_backward<Definition>(saved, Tensor(), /*sum=*/true, tangents)[0]};
   }
 };
 
 template <class Definition>
-inline constexpr bool has_slope_of_slope = requires { &Definition::template slope_of_slope<Dual>; };
+struct ElementwiseBackwardFormula
+    : GradientsBy<typename ElementwiseOps<Definition>::Backward, typename ElementwiseOps<Definition>::DoubleBackward> {
+  using Op = typename ElementwiseOps<Definition>::Backward;
 
-template <class Definition, int Input, class Indices = std::make_integer_sequence<int, saved_count<Definition>>>
-struct ElementwiseBackwardFormula;
-
-template <class Definition, int Input, int... S>
-struct ElementwiseBackwardFormula<Definition, Input, std::integer_sequence<int, S...>> {
-  using Op = typename ElementwiseOps<Definition>::template Backward<Input>;
-  enum : unsigned { grad = 1, saved = ((1U << sizeof...(S)) - 1) << 1 };
-  static constexpr std::array<Reads, 1 + sizeof...(S)> reads{Reads{.inputs = saved},
-                                                             (static_cast<void>(S), Reads{.inputs = grad | saved})...};
-
-  static Inputs<Op> vjp(const std::array<Tensor, 1>& grads, const kit::Saved<ElementwiseBackwardFormula>& forward,
-                        const Need<Op>& need) {
-    Inputs<Op> result;
-    if (need[0]) result[0] = call_with<Op>(grads[0], saved_of(forward.inputs), forward.attributes);
-    ((need[1 + S] ? static_cast<void>(result[1 + S] = along_saved<S>(grads[0], forward)) : void()), ...);
+  static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<ElementwiseBackwardFormula>& saved) {
+    constexpr size_t tensors = Directions<Definition>::tensors;
+    Outputs<Op> result;
+    if (tangents[0].defined()) {
+      Call<Op> call(saved);
+      call.tensors[0] = tangents[0];
+      result = call.run();
+    }
+    std::array<Tensor, tensors> directions;
+    std::copy_n(tangents.begin() + 1, tensors, directions.begin());
+    if (std::any_of(directions.begin(), directions.end(), [](const Tensor& t) { return t.defined(); })) {
+      const auto along = double_backward<Definition>(saved, saved.inputs[0], /*sum=*/false, directions);
+      for (size_t i = 0; i < tensors; ++i) accumulate(result[i], along[1 + i]);
+    }
     return result;
   }
+};
 
-  static std::array<Tensor, 1> jvp(const Inputs<Op>& tangents, const kit::Saved<ElementwiseBackwardFormula>& forward) {
-    Tensor out;
-    if (tangents[0].defined()) {
-      accumulate(out, call_with<Op>(tangents[0], saved_of(forward.inputs), forward.attributes));
+// With slopes s, directions v, `grad` g and D_v s the derivative of s along v, the operator returns sum v[i] s[i] and
+// g D_v s[i]. Formulas compute in the type of sums, and round once.
+template <class Definition>
+struct ElementwiseDoubleBackwardFormula {
+  using Op = typename ElementwiseOps<Definition>::DoubleBackward;
+  using Saved = kit::Saved<ElementwiseDoubleBackwardFormula>;
+  using At = Directions<Definition>;
+  static constexpr size_t tensors = At::tensors;
+  static constexpr auto reads = [] {
+    constexpr unsigned grad = 1, each = (1U << tensors) - 1, saved = each << At::saved, along = each << At::directions;
+    std::array<Reads, 1 + 2 * tensors> result{{{.inputs = saved | along}}};
+    for (size_t i = 0; i < tensors; ++i) {
+      result[At::saved + i].inputs = grad | saved | along;
+      result[At::directions + i].inputs = grad | saved;
     }
-    const auto add = [&](const Tensor& t) { t.defined() ? accumulate(out, t) : void(); };
-    ((tangents[1 + S].defined() ? add(along_saved<S>(tangents[1 + S], forward)) : void()), ...);
-    return {out};
+    return result;
+  }();
+
+  // With gradients h0 and h[i] of the outputs: sum h[i] D_v s[i] for g, h0 D_v s[i] + g D_h D_v s[i] for a saved
+  // tensor, and h0 s[i] + g D_h s[i] for a direction.
+  static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved& saved, const Need<Op>& need) {
+    return vjp(grads, saved, need, std::make_index_sequence<tensors>());
+  }
+
+  static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved) {
+    return jvp(tangents, saved, std::make_index_sequence<Op::declaration.tensor_count()>());
   }
 
  private:
-  static std::array<Tensor, sizeof...(S)> saved_of(const Inputs<Op>& inputs) { return {inputs[1 + S]...}; }
-
-  // direction * grad * (derivative of the slope with respect to saved tensor number Index), rounded once; undefined if
-  // it is zero. The factors are multiplied last, because terms of the derivative may cancel exactly.
-  template <int Index>
-  static Tensor along_saved(const Tensor& direction, const kit::Saved<ElementwiseBackwardFormula>& forward) {
-    const Tensor& grad = forward.inputs[0];
-    const Dual::Tangent derivative = slope_derivative<Index>(forward);
-    if (!derivative) return {};
-    const Tensor factor = in_opmath(direction) * in_opmath(grad);
-    return std::visit([&](const auto& t) { return factor * t; }, *derivative).to(grad.scalar_type());
+  static TensorValue value_of(const Tensor& t) {
+    return t.defined() ? TensorValue(in_opmath(t)) : TensorValue(0.0);  // missing tensors are zeros
   }
 
-  template <int Index>
-  static Dual::Tangent slope_derivative(const kit::Saved<ElementwiseBackwardFormula>& forward) {
-    const auto dual = [&](int s, Dual::Tangent tangent) {
-      return Dual(in_opmath(forward.inputs[1 + s]), std::move(tangent));
+  static Tensor rounded(const TensorValue& value, const Tensor& like) {
+    const Tensor& t = value.like(in_opmath(like));
+    return t.to(like.scalar_type());
+  }
+
+  static auto math_of(const Saved& saved) {
+    return std::apply(
+        [](auto... numbers_and_mask) {
+          return elementwise_math_of<ElementwiseDoubleBackward<Definition>>(numbers_and_mask...);
+        },
+        saved.attributes);
+  }
+
+  template <size_t... I>
+  static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved& saved, const Need<Op>& need, std::index_sequence<I...>) {
+    const TensorValue g = value_of(saved.inputs[0]), h0 = value_of(grads[0]);
+    const std::array<TensorValue, tensors> h{value_of(grads[1 + I])...};
+    const auto along = [&](size_t i) {
+      return Dual<TensorValue>(value_of(saved.inputs[At::saved + i]), value_of(saved.inputs[At::directions + i]));
     };
-    if constexpr (has_slope_of_slope<Definition>) {
-      static_assert(sizeof...(S) == 1, "slope_of_slope is for operators of one tensor");
-      const auto call = [&](auto... attributes) {
-        return Definition::slope_of_slope(dual(0, {}), Dual(attributes)...);
-      };
-      return std::apply(call, forward.attributes).value();
-    } else {
-      const auto attributes = [&](auto... values) { return Attributes<attribute_count<Definition>>{values...}; };
-      const ElementwiseBackward<Definition, Input> backward{{std::apply(attributes, forward.attributes)}};
-      return backward.slope(dual(S, S == Index ? Dual::Tangent(1.0) : std::nullopt)...).tangent();
+    const auto s = math_of(saved).slopes(Dual<Dual<TensorValue>>(along(I), Dual<TensorValue>::constant(h[I]))...);
+    Inputs<Op> result;
+    const Tensor& like = saved.inputs[At::saved];
+    if (need[0]) result[0] = rounded(((h[I] * s.value[I].value.tangent) + ...), like);
+    const auto set = [&](size_t i, const Dual<Dual<TensorValue>>& slope) {
+      const auto& [value, along_v, varies] = slope.value;
+      if (need[At::saved + i]) result[At::saved + i] = rounded(h0 * along_v + g * slope.tangent.tangent, like);
+      if (need[At::directions + i]) result[At::directions + i] = rounded(h0 * value + g * slope.tangent.value, like);
+    };
+    (set(I, s.value[I]), ...);
+    return result;
+  }
+
+  template <size_t... I>
+  static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved, std::index_sequence<I...>) {
+    const auto found = math_of(saved)(Dual<TensorValue>(value_of(saved.inputs[I]), value_of(tangents[I]))...);
+    Outputs<Op> result;
+    for (size_t o = 0; o < result.size(); ++o) {
+      result[o] = rounded(found.value[o].tangent, saved.inputs[At::saved]);
     }
+    return result;
   }
 };
 
 }  // namespace detail
 
 // Call this in a TORCH_LIBRARY_IMPL of the Autograd key.
-template <class TheFamily>
-void differentiate_elementwise(torch::Library& m, TheFamily family) {
-  detail::for_each_operator(
-      family,
-      [&]<class Definition>() {
-        m.impl(ElementwiseOps<Definition>::Forward::name, autograd<detail::ElementwiseFormula<Definition>>());
-      },
-      [&]<class Definition, int Input>() {
-        using Formula = detail::ElementwiseBackwardFormula<Definition, Input>;
-        m.impl(Formula::Op::name, autograd<Formula>());
-      });
+template <class... Definitions>
+void differentiate_elementwise(torch::Library& m, Family<Definitions...>) {
+  const auto add = [&]<class Formula>(std::type_identity<Formula>) { m.impl(Formula::Op::name, autograd<Formula>()); };
+  ((add(std::type_identity<detail::ElementwiseFormula<Definitions>>()),
+    add(std::type_identity<detail::ElementwiseBackwardFormula<Definitions>>()),
+    add(std::type_identity<detail::ElementwiseDoubleBackwardFormula<Definitions>>())),
+   ...);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -10,8 +10,8 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 template <class Isa, class Math, class T>
 struct ElementwiseKernel {
-  // data and steps (in bytes) are those of the output, followed by the inputs. nontemporal: stores to dense memory
-  // bypass the caches.
+  // data and steps (in bytes) are those of the outputs, followed by the inputs. The data of an output that is not
+  // requested is null. nontemporal: stores to dense memory bypass the caches.
   static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
 };
 

@@ -22,20 +22,25 @@ namespace CPPCUDA_ISA {
 // Attributes is Math, or empty if Math has no attributes: capturing an empty Math in lambdas costs registers.
 template <class Math, class T, class... Attributes>
 struct ElementwiseLoop {
-  static constexpr int inputs = Math::inputs;
+  static constexpr int inputs = Math::inputs, outputs = Math::outputs;
   using V = Vec<opmath<T>, /*Fast*/ sizeof(T) == 2>;
 
   CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal,
                                   Attributes... math) {
-    for (int t = 0; t <= inputs; ++t) {
+    for (int t = 0; t < outputs + inputs; ++t) {
       if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
     }
     const T* in[inputs];
-    for (int input = 0; input < inputs; ++input) in[input] = reinterpret_cast<const T*>(data[input + 1]);
-    T* out = reinterpret_cast<T*>(data[0]);
-    // A caller's memory may have any alignment, but non-temporal stores need elements that are aligned.
-    nontemporal &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;
-    nontemporal ? dense_nontemporal(out, in, n, math...) : dense<false>(out, in, n, math...);
+    for (int i = 0; i < inputs; ++i) in[i] = reinterpret_cast<const T*>(data[outputs + i]);
+    T* out[outputs];
+    for (int o = 0; o < outputs; ++o) out[o] = reinterpret_cast<T*>(data[o]);
+    if constexpr (outputs == 1) {
+      // A caller's memory may have any alignment, but non-temporal stores need elements that are aligned.
+      nontemporal &= reinterpret_cast<uintptr_t>(out[0]) % sizeof(T) == 0;
+      nontemporal ? dense_nontemporal(out[0], in, n, math...) : dense<false>(out[0], in, n, math...);
+    } else {
+      dense(out, in, n, math...);
+    }
   }
 
  private:
@@ -44,11 +49,12 @@ struct ElementwiseLoop {
   CPPCUDA_INLINE static void dense(T* out, const T* const* in, int64_t n, Attributes... math) {
     write_vectors<V, Nontemporal>(out, n, [&](int64_t i, auto count) {
       return apply(
-          [&](int input) {
-            if (Nontemporal) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
-            return V::load(in[input] + i, count);
-          },
-          math...);
+                 [&](int input) {
+                   if (Nontemporal) __builtin_prefetch(reinterpret_cast<const char*>(in[input] + i) + prefetch_bytes);
+                   return V::load(in[input] + i, count);
+                 },
+                 math...)
+          .value[0];
     });
   }
 
@@ -57,33 +63,55 @@ struct ElementwiseLoop {
     dense<true>(out, in, n, math...);
   }
 
+  // For several outputs, of which some may be null.
+  CPPCUDA_INLINE static void dense(T* const* out, const T* const* in, int64_t n, Attributes... math) {
+    for_vectors<V>(n, [&](int64_t i, auto count) {
+      const auto values = apply([&](int input) { return V::load(in[input] + i, count); }, math...);
+      [&]<int... O>(std::integer_sequence<int, O...>) {
+        ((out[O] != nullptr ? values.value[O].store(out[O] + i, count) : void()), ...);
+      }(std::make_integer_sequence<int, outputs>());
+    });
+  }
+
   // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
   // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
   // stored.)
   [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
                                                         Attributes... math) {
     constexpr int64_t block = 256;
-    T memory[inputs + 1][block];
+    T memory[outputs + inputs][block];
     for (int64_t begin = 0; begin < n; begin += block) {
       const int64_t count = n - begin < block ? n - begin : block;
       const T* in[inputs];
       for (int input = 0; input < inputs; ++input) {
-        const int64_t step = steps[input + 1];
-        const char* from = data[input + 1] + begin * step;
-        in[input] = step == sizeof(T) ? reinterpret_cast<const T*>(from) : memory[input + 1];
+        const int t = outputs + input;
+        const int64_t step = steps[t];
+        const char* from = data[t] + begin * step;
+        in[input] = step == sizeof(T) ? reinterpret_cast<const T*>(from) : memory[t];
         if (step == sizeof(T)) continue;
-        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[input + 1][k], from + k * step, sizeof(T));
+        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[t][k], from + k * step, sizeof(T));
       }
-      char* to = data[0] + begin * steps[0];
-      dense<false>(steps[0] == sizeof(T) ? reinterpret_cast<T*>(to) : memory[0], in, count, math...);
-      if (steps[0] == sizeof(T)) continue;
-      for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[0], &memory[0][k], sizeof(T));
+      T* out[outputs];
+      for (int o = 0; o < outputs; ++o) {
+        const bool is_dense = steps[o] == sizeof(T);
+        out[o] = data[o] == nullptr ? nullptr : is_dense ? reinterpret_cast<T*>(data[o]) + begin : memory[o];
+      }
+      if constexpr (outputs == 1) {
+        dense<false>(out[0], in, count, math...);
+      } else {
+        dense(out, in, count, math...);
+      }
+      for (int o = 0; o < outputs; ++o) {
+        if (data[o] == nullptr || steps[o] == sizeof(T)) continue;
+        char* to = data[o] + begin * steps[o];
+        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[o], &memory[o][k], sizeof(T));
+      }
     }
   }
 
   template <class Load>
-  CPPCUDA_INLINE static V apply(Load load, Attributes... math) {
-    return [&]<int... I>(std::integer_sequence<int, I...>) {
+  CPPCUDA_INLINE static auto apply(Load load, Attributes... math) {
+    return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
       const V values[] = {load(I)...};
       return Math{math...}(values[I]...);
     }(std::make_integer_sequence<int, inputs>());
@@ -95,7 +123,7 @@ struct ElementwiseLoop {
 // Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
 template <class Isa, class Math, class T>
 [[gnu::used]] void detail::ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
-                                                        bool nontemporal, [[maybe_unused]] Math math) {
+                                                                bool nontemporal, [[maybe_unused]] Math math) {
   if constexpr (std::is_empty_v<Math>) {
     ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal);
   } else {

@@ -21,7 +21,8 @@ void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
 
 template <class TheFamily>
 bool add_elementwise_cpu(TheFamily family) {
-  detail::for_each_math(family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&detail::run_loop<Math, T>); }); });
+  detail::for_each_math(
+      family, []<class Math>() { for_each_dtype([]<class T>() { add_to_table(&detail::run_loop<Math, T>); }); });
   return true;
 }
 

@@ -14,7 +14,8 @@ namespace detail {
 
 template <class Math, class T>
 void elementwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
-  bool aligned = is_aligned16(p.out, {});
+  bool aligned = true;
+  for (const T* out : p.out) aligned &= is_aligned16(out, {});
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
   with_width<pack_size<T>>(aligned, [&](auto n) {
     const auto packs = ceil_div<int64_t>(p.count, n);

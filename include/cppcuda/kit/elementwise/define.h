@@ -15,31 +15,30 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// An elementwise operator accepts any number of leading dims, so a batch is never folded.
-template <class Kernels, class TheOp, class Ranks>
-struct ElementwiseVmap;
-
-template <class Kernels, class TheOp, int... Zeros>
-struct ElementwiseVmap<Kernels, TheOp, std::integer_sequence<int, Zeros...>> {
-  static constexpr auto run =
-      VmapKernel<TheOp, by_position<TheOp, Kernels::shape>(), std::numeric_limits<int>::max(), 0 * Zeros...>::run;
-};
-
-// "...,...->... ...": along every dim of so many tensors.
-inline std::string elementwise_sharding_rule(int tensors, const char* result) {
-  std::string rule = "...";
-  for (int i = 1; i < tensors; ++i) rule += ",...";
-  return rule + result;
+// "...,...->... ...": along every dim of all tensors.
+inline std::string elementwise_sharding_rule(size_t tensors, size_t outputs) {
+  const auto dims = [](size_t n) {
+    std::string result;
+    for (size_t i = 0; i < n; ++i) result += i == 0 ? "..." : ",...";
+    return result;
+  };
+  return dims(tensors) + "->" + dims(outputs) + " ...";
 }
 
-// In a TORCH_LIBRARY_FRAGMENT: an elementwise operator of so many tensors that returns a new one.
-template <class TheOp, class Kernels, int Tensors>
+// In a TORCH_LIBRARY_FRAGMENT: an operator that returns new tensors. It accepts any number of leading dims, so a batch
+// is never folded.
+template <class TheOp, class Kernels>
 void define_functional(torch::Library& library) {
   define<TheOp, Kernels::shape>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
-  using Vmap = ElementwiseVmap<Kernels, TheOp, std::make_integer_sequence<int, Tensors>>;
-  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, TORCH_FN(Vmap::run)));
-  constexpr std::string_view name = base_name(TheOp::declaration);
-  define_sharding(library, name, elementwise_sharding_rule(Tensors, "->... ..."));
+  constexpr auto tensors = std::make_index_sequence<TheOp::declaration.tensor_count()>();
+  const auto vmap = []<size_t... I>(std::index_sequence<I...>) {
+    constexpr auto shape = by_position<TheOp, Kernels::shape>();
+    return vmap_leading<TheOp, shape, std::numeric_limits<int>::max(), static_cast<int>(0 * I)...>();
+  };
+  library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap(tensors)));
+  const Declaration& d = TheOp::declaration;
+  define_sharding(library, base_name(TheOp::declaration),
+                  elementwise_sharding_rule(d.tensor_count(), d.outputs.size()));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
@@ -169,31 +168,31 @@ constexpr CastPolicy cast_policy() {
   }
 }
 
+// Defines the operators of a definition.
+template <class Definition>
+void define_each(torch::Library& m) {
+  using Ops = ElementwiseOps<Definition>;
+  using Forward = typename Ops::Forward;
+  using InPlace = typename Ops::InPlace;
+  using Out = typename Ops::Out;
+  const Declaration& declaration = Forward::declaration;
+  define_functional<Forward, ForwardKernels<Definition>>(m);
+  define_functional<typename Ops::Backward, BackwardKernels<Definition>>(m);
+  define_functional<typename Ops::DoubleBackward, DoubleBackwardKernels<Definition>>(m);
+  define_autocast<cast_policy<Definition>()>(m, Forward::name);
+  define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
+      m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
+  define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(input_count<Definition>, 0));
+  define_out_variant<Out, Forward, OutKernels<Definition>>(
+      m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
+}
+
 }  // namespace detail
 
 // Defines every operator that family.h describes, without kernels and derivatives. Call it in a TORCH_LIBRARY_FRAGMENT.
-template <class TheFamily>
-void define_elementwise(torch::Library& m, TheFamily family) {
-  detail::for_each_operator(
-      family,
-      [&]<class Definition>() {
-        using Ops = ElementwiseOps<Definition>;
-        using Forward = typename Ops::Forward;
-        using InPlace = typename Ops::InPlace;
-        using Out = typename Ops::Out;
-        const Declaration& declaration = Forward::declaration;
-        detail::define_functional<Forward, detail::ForwardKernels<Definition>, detail::input_count<Definition>>(m);
-        detail::define_autocast<detail::cast_policy<Definition>()>(m, Forward::name);
-        detail::define_out_variant<InPlace, Forward, detail::InPlaceKernels<Definition>>(
-            m, detail::schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
-        detail::define_sharding(m, InPlace::base_name(), detail::elementwise_sharding_rule(detail::input_count<Definition>, "-> ..."));
-        detail::define_out_variant<Out, Forward, detail::OutKernels<Definition>>(
-            m, detail::schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
-      },
-      [&]<class Definition, int Input>() {
-        using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-        detail::define_functional<Backward, detail::BackwardKernels<Definition, Input>, 1 + detail::saved_count<Definition>>(m);
-      });
+template <class... Definitions>
+void define_elementwise(torch::Library& m, Family<Definitions...>) {
+  (detail::define_each<Definitions>(m), ...);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

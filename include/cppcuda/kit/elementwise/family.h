@@ -6,10 +6,10 @@
 //   swish_(Tensor(a!) self, float beta) -> ()
 //   swish.out(Tensor x, float beta, *, Tensor(a!) out) -> ()
 //   _swish_backward(Tensor grad, Tensor x, float beta) -> Tensor
+//   _swish_double_backward(Tensor? grad, Tensor x, Tensor grad_grad_x, float beta, bool[2] output_mask)
+//       -> (Tensor, Tensor)
 //
-// With several inputs, the backward operator has one overload for each, named after the input. Each is one kernel
-// without an output_mask: a gradient that is not requested costs nothing, and derivatives of any order are elementwise
-// operators with one output.
+// With several inputs, _swish_backward has an output_mask and returns a gradient for each.
 
 #include <string_view>
 
@@ -21,7 +21,7 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// The texts of the operators, put together at compile time.
+// The declarations of the operators, put together at compile time.
 template <class Definition>
 struct ElementwiseText {
   static constexpr auto forward = [] {
@@ -33,40 +33,19 @@ struct ElementwiseText {
   using Forward = Op<fixed_string<forward>()>;
   static constexpr const Declaration& declaration = Forward::declaration;
 
-  static constexpr auto in_place = [] {
-    FixedText<declaration.name.size() + 1> text;
-    text.append(declaration.name);
-    text.append("_");
-    return text;
-  }();
-  static constexpr auto out = [] {
+  static constexpr auto with(std::string_view suffix) {
     FixedText<declaration.name.size() + 4> text;
     text.append(declaration.name);
-    text.append(".out");
+    text.append(suffix);
     return text;
-  }();
+  }
+  static constexpr auto in_place = with("_"), out = with(".out");
 
-  // "second::_swish_backward(Tensor grad, Tensor x, float beta) -> Tensor"; with several inputs, the name ends with
-  // ".x".
-  template <int Input>
-  static constexpr auto backward = [] {
-    FixedText<2 * sizeof(Definition::schema) + 64> text;
-    const std::string_view name = declaration.name;
-    const size_t colons = detail::find(name, "::") + 2;
-    text.append(name.substr(0, colons));
-    text.append("_");
-    text.append(name.substr(colons));
-    text.append("_backward");
-    if (input_count<Definition> > 1) text.append(".");
-    if (input_count<Definition> > 1) text.append(declaration.arguments[Input].name);
-    text.append("(Tensor grad");
-    if (Definition::saves == Saves::output) text.append(", Tensor output");
-    for (const auto& a : declaration.arguments) {
-      if (is_tensor(a.kind) && Definition::saves == Saves::output) continue;
-      text.append(", ");
-      append_argument(text, a);
-    }
-    text.append(") -> Tensor");
+  // The name of a tensor argument.
+  template <int I>
+  static constexpr auto name = [] {
+    FixedText<declaration.arguments[I].name.size()> text;
+    text.append(declaration.arguments[I].name);
     return text;
   }();
 
@@ -81,6 +60,29 @@ struct ElementwiseText {
   static_assert(is_supported, "an elementwise operator takes tensors, then floats");
 };
 
+template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>
+struct ElementwiseDerivatives;
+
+template <class Definition, int... I>
+struct ElementwiseDerivatives<Definition, std::integer_sequence<int, I...>> {
+  using Text = ElementwiseText<Definition>;
+  // The names of an input, and of the tensor that is saved for it.
+  template <int Input>
+  static constexpr auto input = fixed_string<Text::template name<Input>>();
+  template <int Input>
+  static constexpr auto saved = [] {
+    if constexpr (saves_output<Definition>()) {
+      return FixedString("output");
+    } else {
+      return input<Input>;
+    }
+  }();
+  using Backward = BackwardOf<typename Text::Forward, GradientReads<input<I>, saved<I>...>...>;
+  // A missing gradient of a gradient is zeros.
+  using DoubleBackward =
+      BackwardOf<Backward, GradientReads<"grad", saved<I>...>, GradientReads<saved<I>, "grad", saved<I>...>...>;
+};
+
 }  // namespace detail
 
 template <class Definition, class Type = typename detail::ElementwiseText<Definition>::Forward::Type>
@@ -92,25 +94,22 @@ struct ElementwiseOps<Definition, Tensor(Args...)> {
   using Forward = typename Text::Forward;
   using InPlace = Op<fixed_string<Text::in_place>(), void(Args...)>;
   using Out = Op<fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
-  template <int Input>
-  using Backward = Op<fixed_string<Text::template backward<Input>>()>;
-
-  // The argument whose strides the gradient of an input gets: that input or, if it is not saved, the output.
-  template <int Input>
-  static constexpr int backward_like = Definition::saves == Saves::input ? 1 + Input : 1;
+  using Backward = typename detail::ElementwiseDerivatives<Definition>::Backward;
+  using DoubleBackward = typename detail::ElementwiseDerivatives<Definition>::DoubleBackward;
 };
 
 namespace detail {
 
-// Calls f<Definition>() for each operator, and g<Definition, Input>() for each of its inputs.
-template <class... Definitions, class F, class G>
-void for_each_operator(Family<Definitions...>, F f, G g) {
-  const auto inputs = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
-    (g.template operator()<Definition, Input>(), ...);
+// The function of a call, whose attributes are the numbers among its arguments.
+template <class Math, class... Args>
+Math elementwise_math_of(const Args&... args) {
+  Math math{};
+  [[maybe_unused]] int i = 0;
+  [[maybe_unused]] const auto add = [&]<class Arg>(const Arg& arg) {
+    if constexpr (std::is_same_v<Arg, double>) math.attributes.value[i++] = arg;
   };
-  ((f.template operator()<Definitions>(),
-    inputs.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
-   ...);
+  (add(args), ...);
+  return math;
 }
 
 // torch's own error for an undefined tensor does not name the argument.

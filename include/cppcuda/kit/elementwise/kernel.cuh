@@ -17,10 +17,15 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 constexpr int elementwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
 
-template <class T, class Math, class... From>
-__device__ T elementwise_value(const Math& math, From... from) {
+// Calls store(output number, value) for each output that is requested.
+template <class T, class Math, class Store, class... From>
+__device__ void elementwise_values(const Math& math, T* const* out, Store store, From... from) {
   using A = elementwise_math<T>;
-  return static_cast<T>(math(static_cast<A>(from)...));
+  const auto result = math(static_cast<A>(from)...);
+#pragma unroll
+  for (int o = 0; o < Math::outputs; ++o) {
+    if (Math::outputs == 1 || out[o] != nullptr) store(o, static_cast<T>(result.value[o]));
+  }
 }
 
 // N elements in a pack.
@@ -39,15 +44,23 @@ __device__ void elementwise_packs(const DenseParams<Math, T>& p, std::index_sequ
     for (int u = 0; u < U; ++u) {
       const int64_t pack = first + u * int64_t{blockDim.x};
       if (pack >= packs) continue;
-      Pack<T, N> out;
+      Pack<T, N> out[Math::outputs];
 #pragma unroll
-      for (int i = 0; i < N; ++i) out.value[i] = elementwise_value<T>(p.math, widen<opmath<T>>(in[u][I], i)...);
-      store(p.out + pack * N, out);
+      for (int i = 0; i < N; ++i) {
+        const auto set = [&](int o, T value) { out[o].value[i] = value; };
+        elementwise_values<T>(p.math, p.out, set, widen<opmath<T>>(in[u][I], i)...);
+      }
+#pragma unroll
+      for (int o = 0; o < Math::outputs; ++o) {
+        if (Math::outputs == 1 || p.out[o] != nullptr) store(p.out[o] + pack * N, out[o]);
+      }
     }
   }
   // The remaining elements, fewer than N.
   const int64_t last = packs * N + threadIdx.x;
-  if (blockIdx.x == 0 && last < p.count) p.out[last] = elementwise_value<T>(p.math, p.in[I][last]...);
+  if (blockIdx.x == 0 && last < p.count) {
+    elementwise_values<T>(p.math, p.out, [&](int o, T value) { p.out[o][last] = value; }, p.in[I][last]...);
+  }
 }
 
 template <int N, class Math, class T>
@@ -61,26 +74,29 @@ __device__ void elementwise_elements(const StridedParams<Math, T>& p, std::index
   constexpr int U = strided_unroll;
   const int64_t tile = int64_t{blockDim.x} * U;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < p.count; first += gridDim.x * tile) {
-    int64_t to[U];
+    int64_t to[U][Math::outputs];
     T in[U][sizeof...(I)];
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       const int64_t element = first + u * int64_t{blockDim.x};
       if (element >= p.count) continue;
       int64_t from[sizeof...(I)] = {};
-      to[u] = 0;
+#pragma unroll
+      for (int o = 0; o < Math::outputs; ++o) to[u][o] = 0;
       auto index = static_cast<Index>(element);
       for (int d = 0; d < p.dims; ++d) {
         const auto [rest, i] = p.sizes[d].divide(index);
         index = static_cast<Index>(rest);
-        to[u] += i * p.out_strides[d];
+#pragma unroll
+        for (int o = 0; o < Math::outputs; ++o) to[u][o] += i * p.out_strides[o][d];
         ((from[I] += i * p.in_strides[I][d]), ...);
       }
       ((in[u][I] = p.in[I][from[I]]), ...);
     }
 #pragma unroll
     for (int u = 0; u < U; ++u) {
-      if (first + u * int64_t{blockDim.x} < p.count) p.out[to[u]] = elementwise_value<T>(p.math, in[u][I]...);
+      if (first + u * int64_t{blockDim.x} >= p.count) continue;
+      elementwise_values<T>(p.math, p.out, [&](int o, T value) { p.out[o][to[u][o]] = value; }, in[u][I]...);
     }
   }
 }

@@ -11,68 +11,78 @@
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "cppcuda/kit/elementwise/params.h"
 #include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/shape.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// Calls the loop (ElementwiseKernel::run without Math) over the elements of the tensors, of which the first is the
-// output, in parallel.
+// Calls the loop (ElementwiseKernel::run without Math) over the elements of the tensors, of which the first ones are
+// the outputs, in parallel.
 using CpuLoop = void(char* const* data, const int64_t* steps, int64_t n, bool nontemporal);
-void run_cpu_loop(TensorRefs tensors, c10::function_ref<CpuLoop> loop);
+void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop);
 
 // Sets the sizes and, for each tensor, the strides of StridedParams. Returns the number of dims.
-int set_strides(TensorRefs tensors, Divisor* sizes, std::span<int64_t* const> strides);
+int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides);
 
 // Runs an elementwise function over tensors, on their device.
-template <class Math, class... Inputs>
-void run_elementwise(Math math, const Tensor& out, const Inputs&... inputs) {
-  visit_dtype(out.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    if (out.is_cpu()) {
-      run_cpu_loop({out, inputs...}, [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal) {
+template <class Math>
+void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& out,
+                     const std::array<const Tensor*, Math::inputs>& in) {
+  constexpr size_t outputs = Math::outputs;
+  std::array<const Tensor*, Math::outputs + Math::inputs> all;
+  std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), all.begin()));
+  const Tensor& first = *in[0];
+  visit_dtype(first.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    if (first.is_cpu()) {
+      run_cpu_loop(all, outputs, [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal) {
         run_with(LoopParams<Math, T>{data, steps, n, nontemporal, math}, cpu_context());
       });
-    } else if (out.numel() == 0) {
       return;
-    } else if (are_dense_alike({out, inputs...})) {
-      run(out.device(),
-          DenseParams<Math, T>{out.mutable_data_ptr<T>(), {inputs.template const_data_ptr<T>()...}, out.numel(), math});
+    }
+    if (first.numel() == 0) return;
+    const auto fill = [&](auto& p) {
+      for (size_t o = 0; o < out.size(); ++o)
+        p.out[o] = out[o] != nullptr ? out[o]->template mutable_data_ptr<T>() : nullptr;
+      for (size_t i = 0; i < in.size(); ++i) p.in[i] = in[i]->template const_data_ptr<T>();
+      p.count = first.numel();
+      p.math = math;
+    };
+    if (are_dense_alike(all)) {
+      DenseParams<Math, T> p;
+      fill(p);
+      run(first.device(), p);
     } else {
-      StridedParams<Math, T> p{.out = out.mutable_data_ptr<T>(),
-                               .in = {inputs.template const_data_ptr<T>()...},
-                               .count = out.numel(),
-                               .dims = 0,
-                               .sizes = {},
-                               .out_strides = {},
-                               .in_strides = {},
-                               .math = math};
-      int64_t* strides[1 + Math::inputs] = {p.out_strides};
-      for (int i = 0; i < Math::inputs; ++i) strides[1 + i] = p.in_strides[i];
-      p.dims = set_strides({out, inputs...}, p.sizes, strides);
-      run(out.device(), p);
+      StridedParams<Math, T> p{};
+      fill(p);
+      int64_t* strides[Math::outputs + Math::inputs];
+      for (size_t t = 0; t < all.size(); ++t) strides[t] = t < outputs ? p.out_strides[t] : p.in_strides[t - outputs];
+      p.dims = set_strides(all, outputs, p.sizes, strides);
+      run(first.device(), p);
     }
   });
+}
+
+template <class Definition>
+void implement_each(torch::Library& m) {
+  using Ops = ElementwiseOps<Definition>;
+  const auto functional = [&]<class TheOp, class Kernels>(std::type_identity<TheOp>, std::type_identity<Kernels>) {
+    implement<TheOp>(m, kernel<TheOp, &Kernels::run, &Kernels::shape>());
+  };
+  functional(std::type_identity<typename Ops::Forward>(), std::type_identity<ForwardKernels<Definition>>());
+  functional(std::type_identity<typename Ops::Backward>(), std::type_identity<BackwardKernels<Definition>>());
+  functional(std::type_identity<typename Ops::DoubleBackward>(),
+             std::type_identity<DoubleBackwardKernels<Definition>>());
+  implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::run)));
+  implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition>::run)));
 }
 
 }  // namespace detail
 
 // Call this in a TORCH_LIBRARY_FRAGMENT.
-template <class TheFamily>
-void implement_elementwise(torch::Library& m, TheFamily family) {
-  detail::for_each_operator(
-      family,
-      [&]<class Definition>() {
-        using Ops = ElementwiseOps<Definition>;
-        using Math = detail::ElementwiseForward<Definition>;
-        implement<typename Ops::Forward>(m, TORCH_FN((detail::ForwardKernels<Definition>::template run<Math>)));
-        implement<typename Ops::InPlace>(m, TORCH_FN((detail::InPlaceKernels<Definition>::template run<Math>)));
-        implement<typename Ops::Out>(m, TORCH_FN((detail::OutKernels<Definition>::template run<Math>)));
-      },
-      [&]<class Definition, int Input>() {
-        using Backward = typename ElementwiseOps<Definition>::template Backward<Input>;
-        implement<Backward>(
-            m, TORCH_FN((detail::BackwardKernels<Definition, Input>::template run<detail::ElementwiseBackward<Definition, Input>>)));
-      });
+template <class... Definitions>
+void implement_elementwise(torch::Library& m, Family<Definitions...>) {
+  (detail::implement_each<Definitions>(m), ...);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

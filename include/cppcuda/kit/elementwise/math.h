@@ -5,19 +5,23 @@
 //
 //   struct Swish {
 //     static constexpr char schema[] = "second::swish(Tensor x, float beta)";  // tensors first, then attributes
-//     static constexpr auto saves = kit::Saves::input;                        // read by its derivatives
 //
 //     template <class A>
 //     CPPCUDA_HOST_DEVICE static A forward(A x, A beta);
-//     template <class A>
-//     CPPCUDA_HOST_DEVICE static A slope(A x, A beta);  // d forward / d x
 //   };
 //
-// A is the accumulation type, or a vector of it. All tensors have the same sizes and dtype. An operator with several
-// tensors has `slopes` instead of `slope`, which returns kit::PerInput<A, N>. In an operator that saves its output, the
-// parameter of slope is the output instead of the inputs. The kit multiplies the slope by the gradient, and derives
-// second derivatives from the slope (dual.h). For one tensor, slope_of_slope with the parameters of slope may give its
-// derivative instead, if that is more accurate.
+// A is the accumulation type, a vector of it (vec.h), a dual number of these (dual.h) or a tensor (tensor_value.h). All
+// tensors have the same sizes and dtype. First and second derivatives are computed in the loop, from dual numbers;
+// higher ones by torch's operators, from the formula on tensors.
+//
+// An author may write derivatives, if that is more accurate or faster:
+//
+//   slope(x, beta)           d forward / d x
+//   slopes(x, y)             the same for several tensors, as kit::PerInput<A, N>
+//   slope_of_slope(x, beta)  d slope / d x, for one tensor
+//
+// `static constexpr auto saves = kit::Saves::output` says that slope reads the output of the operator instead of its
+// one tensor, which is not kept alive.
 //
 // Under autocast, an operator of several tensors casts them to the widest dtype among them, and one of a single tensor
 // keeps its dtype. One word chooses another policy (autocast.h); calls in place and with out= never cast:
@@ -27,13 +31,14 @@
 #include <utility>
 
 #include "cppcuda/kit/autocast.h"
+#include "cppcuda/kit/math/dual.h"
 #include "cppcuda/kit/math/host_device.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 enum class Saves { input, output };
 
-// The derivatives with respect to each of N inputs.
+// A value for each of N inputs, such as the derivative with respect to it.
 template <class A, int N>
 struct PerInput {
   A value[N];
@@ -56,11 +61,18 @@ constexpr int count_arguments(const char* schema, const char* type) {
 }
 
 template <class Definition>
+constexpr bool saves_output() {
+  if constexpr (requires { Definition::saves; }) {
+    return Definition::saves == Saves::output;
+  } else {
+    return false;
+  }
+}
+
+template <class Definition>
 inline constexpr int input_count = count_arguments(Definition::schema, "Tensor");
 template <class Definition>
 inline constexpr int attribute_count = count_arguments(Definition::schema, "float");
-template <class Definition>
-inline constexpr int saved_count = Definition::saves == Saves::input ? input_count<Definition> : 1;
 
 template <int N>
 struct Attributes {
@@ -69,58 +81,122 @@ struct Attributes {
 template <>
 struct Attributes<0> {};
 
-template <class Definition>
-struct ElementwiseForward {
-  static constexpr int inputs = input_count<Definition>;
-  [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
+// The formula of an operator and its derivatives. Tensor arguments are parameters, attributes are members.
+template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
+          class Numbers = std::make_integer_sequence<int, attribute_count<Definition>>>
+struct ElementwiseMath;
+
+template <class Definition, int... Input, int... Number>
+struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::integer_sequence<int, Number...>> {
+  // The operators' own tensors: the inputs or the output, of which there are as many.
+  static constexpr int tensors = sizeof...(Input);
+  static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
+
+  [[no_unique_address]] Attributes<sizeof...(Number)> attributes;
 
   template <class A, class... As>
-  CPPCUDA_HOST_DEVICE A operator()(A first, As... others) const {
-    return call(std::make_integer_sequence<int, attribute_count<Definition>>(), first, others...);
+  CPPCUDA_HOST_DEVICE A value(A first, As... others) const {
+    return Definition::forward(first, others..., A(attributes.value[Number])...);
   }
 
- private:
-  template <int... I, class A, class... As>
-  CPPCUDA_HOST_DEVICE A call(std::integer_sequence<int, I...>, A first, As... others) const {
-    return Definition::forward(first, others..., A(attributes.value[I])...);
-  }
-};
-
-// The gradient of one input.
-template <class Definition, int Input>
-struct ElementwiseBackward {
-  static constexpr int inputs = 1 + saved_count<Definition>;
-  [[no_unique_address]] Attributes<attribute_count<Definition>> attributes;
-
+  // The derivatives with respect to the inputs, from the tensors that are saved.
   template <class A, class... As>
-  CPPCUDA_HOST_DEVICE A operator()(A grad, As... saved) const {
-    return grad * slope(saved...);
-  }
-
-  template <class A, class... As>
-  CPPCUDA_HOST_DEVICE A slope(A first, As... others) const {
-    return call(std::make_integer_sequence<int, attribute_count<Definition>>(), first, others...);
-  }
-
- private:
-  template <int... I, class A, class... As>
-  CPPCUDA_HOST_DEVICE A call(std::integer_sequence<int, I...>, A first, As... others) const {
-    if constexpr (input_count<Definition> == 1) {
-      return Definition::slope(first, others..., A(attributes.value[I])...);
+  CPPCUDA_HOST_DEVICE PerInput<A, tensors> slopes(A first, As... others) const {
+    constexpr bool has_slope = requires { Definition::slope(first, others..., A(attributes.value[Number])...); };
+    constexpr bool has_slopes = requires { Definition::slopes(first, others..., A(attributes.value[Number])...); };
+    if constexpr (has_slope_of_slope() && is_dual<A>) {
+      return {slope_with_tangent(first)};
+    } else if constexpr (has_slope) {
+      return {Definition::slope(first, others..., A(attributes.value[Number])...)};
+    } else if constexpr (has_slopes) {
+      return Definition::slopes(first, others..., A(attributes.value[Number])...);
     } else {
-      return Definition::slopes(first, others..., A(attributes.value[I])...).value[Input];
+      static_assert(!saves_output<Definition>(), "an operator that saves its output needs slope()");
+      return {partial<Input>(first, others...)...};
+    }
+  }
+
+ private:
+  static constexpr bool has_slope_of_slope() {
+    return requires { &Definition::template slope_of_slope<double>; };
+  }
+
+  template <class A>
+  CPPCUDA_HOST_DEVICE Dual<A> slope_with_tangent(Dual<A> x) const {
+    return x.with(slopes(x.value).value[0],
+                  [&] { return Definition::slope_of_slope(x.value, A(attributes.value[Number])...); });
+  }
+
+  // The derivative with respect to one input.
+  template <int Of, class... As>
+  CPPCUDA_HOST_DEVICE auto partial(As... inputs) const {
+    return value(variable_if < Of == Input > (inputs)...).tangent;
+  }
+  template <bool IsVariable, class A>
+  static CPPCUDA_HOST_DEVICE Dual<A> variable_if(A x) {
+    if constexpr (IsVariable) {
+      return Dual<A>(x, A(1));
+    } else {
+      return Dual<A>::constant(x);
     }
   }
 };
 
-// Calls f<Math>() for the functions of each operator: its value, and its gradient with respect to each input.
+// What the kernels compute: `outputs` values from `inputs` values, in the order of the operators' tensors.
+
+template <class Definition>
+struct ElementwiseForward : ElementwiseMath<Definition> {
+  static constexpr int inputs = input_count<Definition>, outputs = 1;
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE PerInput<A, 1> operator()(A first, As... others) const {
+    return {this->value(first, others...)};
+  }
+};
+
+// The gradients of the inputs, from that of the output and the saved tensors.
+template <class Definition>
+struct ElementwiseBackward : ElementwiseMath<Definition> {
+  static constexpr int outputs = input_count<Definition>, inputs = 1 + outputs;
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE PerInput<A, outputs> operator()(A grad, As... saved) const {
+    PerInput<A, outputs> result = this->slopes(saved...);
+    for (A& slope : result.value) slope = grad * slope;
+    return result;
+  }
+};
+
+// The derivatives of backward: the gradients of `grad` and of each saved tensor, from `grad`, the saved tensors and a
+// direction for each input, the gradient of its gradient. With slopes s along the direction v they are the sum of
+// v[i] s[i], and grad times the derivative of s[i] along v, because the derivative of s[i] with respect to x[j] is that
+// of s[j] with respect to x[i].
+template <class Definition>
+struct ElementwiseDoubleBackward : ElementwiseMath<Definition> {
+  static constexpr int tensors = input_count<Definition>, inputs = 1 + 2 * tensors, outputs = 1 + tensors;
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE PerInput<A, outputs> operator()(A grad, As... others) const {
+    const A all[] = {others...};
+    return along(std::make_integer_sequence<int, tensors>(), grad, all, all + tensors);
+  }
+
+ private:
+  template <int... I, class A>
+  CPPCUDA_HOST_DEVICE PerInput<A, outputs> along(std::integer_sequence<int, I...>, A grad, const A* saved,
+                                                 const A* direction) const {
+    const PerInput<Dual<A>, tensors> slopes = this->slopes(Dual<A>(saved[I], direction[I])...);
+    A sum = direction[0] * slopes.value[0].value;
+    ((I > 0 ? static_cast<void>(sum = multiply_add(direction[I], slopes.value[I].value, sum)) : void()), ...);
+    return {sum, A(grad * slopes.value[I].tangent)...};
+  }
+};
+
+// Calls f<Math>() for the functions of each operator.
 template <class... Definitions, class F>
 constexpr void for_each_math(Family<Definitions...>, F f) {
-  const auto backward = [&]<class Definition, int... Input>(std::integer_sequence<int, Input...>) {
-    (f.template operator()<ElementwiseBackward<Definition, Input>>(), ...);
-  };
-  ((f.template operator()<ElementwiseForward<Definitions>>(),
-    backward.template operator()<Definitions>(std::make_integer_sequence<int, input_count<Definitions>>())),
+  ((f.template operator()<ElementwiseForward<Definitions>>(), f.template operator()<ElementwiseBackward<Definitions>>(),
+    f.template operator()<ElementwiseDoubleBackward<Definitions>>()),
    ...);
 }
 

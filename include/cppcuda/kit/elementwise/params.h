@@ -8,10 +8,10 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
-// For dense tensors with the same memory order.
+// For dense tensors with the same memory order. The pointer of an output that is not requested is null.
 template <class Math, class T>
 struct DenseParams {
-  T* out;
+  T* out[Math::outputs];
   const T* in[Math::inputs];
   int64_t count;
   [[no_unique_address]] Math math;
@@ -21,12 +21,12 @@ constexpr int elementwise_max_dims = 16;  // after merging
 
 template <class Math, class T>
 struct StridedParams {
-  T* out;
+  T* out[Math::outputs];
   const T* in[Math::inputs];
   int64_t count;
   int dims;
   Divisor sizes[elementwise_max_dims];  // the dim with the smallest stride first
-  int64_t out_strides[elementwise_max_dims];
+  int64_t out_strides[Math::outputs][elementwise_max_dims];
   int64_t in_strides[Math::inputs][elementwise_max_dims];
   [[no_unique_address]] Math math;
 };

@@ -1,9 +1,10 @@
 #pragma once
 
-// The logistic function, for formulas that run on numbers and on vectors (vec.h).
+// The logistic function, for formulas.
 
 #include <cmath>
 
+#include "cppcuda/kit/math/dual.h"
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/select.h"
 
@@ -31,5 +32,24 @@ struct Logistic {
 
   CPPCUDA_HOST_DEVICE A slope() const { return value * complement; }
 };
+
+// Its derivative does not suffer from cancellation either.
+template <class A>
+struct Logistic<Dual<A>> {
+  Dual<A> value, complement;
+
+  CPPCUDA_HOST_DEVICE explicit Logistic(Dual<A> x) {
+    const Logistic<A> s(x.value);
+    value = x.with(s.value, [&] { return s.slope(); });
+    complement = x.with(s.complement, [&] { return -s.slope(); });
+  }
+
+  CPPCUDA_HOST_DEVICE Dual<A> slope() const { return value * complement; }
+};
+
+template <class A>
+CPPCUDA_HOST_DEVICE Dual<A> logistic(Dual<A> x) {
+  return Logistic<Dual<A>>(x).value;
+}
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
