@@ -147,6 +147,7 @@ def short_name(function: str) -> str:
         "cppcuda::elementwise::",
         "cppcuda::kit::",
         "cppcuda::",
+        "detail::",
         "c10::",
         "(anonymous namespace)::",
     ):

@@ -76,8 +76,87 @@ struct SlopeOfTheLogistic {
   static Tensor torch(const Tensor& x) { return at::sigmoid(x * x) * (1 - at::sigmoid(x * x)); }
 };
 
-using Formulas = ::testing::Types<Sums, Quotient, ExpAndTanh, Abs, SelectOfTensors, SelectWithANumber, LogisticFunction,
-                                  SlopeOfTheLogistic>;
+// A function of one argument, at values that it is defined for.
+#define ONE(name, argument)                                             \
+  struct Of_##name {                                                    \
+    template <class A>                                                  \
+    static A f(A x) {                                                   \
+      return kit::name(argument);                                       \
+    }                                                                   \
+    static Tensor torch(const Tensor& x) { return at::name(argument); } \
+  };
+#define TWO(name, first, second)                                             \
+  struct Of_##name {                                                         \
+    template <class A>                                                       \
+    static A f(A x) {                                                        \
+      return kit::name(first, second);                                       \
+    }                                                                        \
+    static Tensor torch(const Tensor& x) { return at::name(first, second); } \
+  };
+template <class A>
+A above_zero(A x) {
+  return x * x + A(0.5);
+}
+Tensor above_zero(const Tensor& x) { return x * x + 0.5; }
+template <class A>
+A below_one(A x) {
+  return x * A(0.4);
+}
+Tensor below_one(const Tensor& x) { return x * 0.4; }
+ONE(acos, below_one(x))
+ONE(asin, below_one(x))
+ONE(atan, x)
+ONE(cos, x)
+ONE(cosh, x)
+ONE(erf, x)
+ONE(erfc, x)
+ONE(exp, x)
+ONE(exp2, x)
+ONE(expm1, x)
+ONE(log, above_zero(x))
+ONE(log1p, above_zero(x))
+ONE(log2, above_zero(x))
+ONE(sin, x)
+ONE(sinh, x)
+ONE(sqrt, above_zero(x))
+ONE(tan, below_one(x))
+ONE(tanh, x)
+TWO(atan2, x, above_zero(x))
+TWO(copysign, above_zero(x), x)
+TWO(fmod, x* x* above_zero(x), below_one(x))
+TWO(hypot, x, above_zero(x))
+TWO(pow, above_zero(x), x)
+#undef ONE
+#undef TWO
+struct CubeRoot {
+  template <class A>
+  static A f(A x) {
+    return kit::cbrt(above_zero(x));
+  }
+  static Tensor torch(const Tensor& x) { return at::pow(above_zero(x), 1.0 / 3); }
+};
+struct MaxAndMin {
+  template <class A>
+  static A f(A x) {
+    return kit::max(x * x, x) * kit::min(x, A(1));
+  }
+  static Tensor torch(const Tensor& x) { return at::maximum(x * x, x) * at::minimum(x, at::ones({}, x.options())); }
+};
+struct Rounded {
+  template <class A>
+  static A f(A x) {
+    return x * (kit::floor(x) + kit::ceil(x) * kit::trunc(x) - kit::round(x)) + x * x * x * x;
+  }
+  static Tensor torch(const Tensor& x) {
+    return x * (at::floor(x) + at::ceil(x) * at::trunc(x) - at::round(x)) + x * x * x * x;
+  }
+};
+
+using Formulas =
+    ::testing::Types<Sums, Quotient, ExpAndTanh, Abs, SelectOfTensors, SelectWithANumber, LogisticFunction,
+                     SlopeOfTheLogistic, Of_acos, Of_asin, Of_atan, Of_cos, Of_cosh, Of_erf, Of_erfc, Of_exp, Of_exp2,
+                     Of_expm1, Of_log, Of_log1p, Of_log2, Of_sin, Of_sinh, Of_sqrt, Of_tan, Of_tanh, Of_atan2,
+                     Of_copysign, Of_fmod, Of_hypot, Of_pow, CubeRoot, MaxAndMin, Rounded>;
 
 Tensor gradient(const Tensor& y, const Tensor& x) {
   return torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
@@ -148,6 +227,24 @@ TEST(Dual, TheDerivativeOfAbsAtZeroIsThatOfTorch) {
 }
 
 // A constant multiplied by infinity would be NaN.
+// Where both arguments of max or min are equal, and at the ends of pow's domain.
+TEST(Dual, TheDerivativesAtKinksAreThoseOfTorch) {
+  const auto expect_equal = [](auto f, auto torch, double a, double b) {
+    const Tensor x = at::full({1}, a, at::kDouble).requires_grad_(), y = at::full({1}, b, at::kDouble).requires_grad_();
+    const auto expected = torch::autograd::grad({torch(x, y)}, {x, y});
+    const Dual<double> by_x = f(Dual<double>(a, 1), Dual<double>(b)), by_y = f(Dual<double>(a), Dual<double>(b, 1));
+    EXPECT_EQ(by_x.tangent, expected[0].template item<double>()) << a << ", " << b;
+    EXPECT_EQ(by_y.tangent, expected[1].template item<double>()) << a << ", " << b;
+  };
+  for (const double a : {-1.0, 0.0, 2.0, double(INFINITY)}) {
+    expect_equal([](auto x, auto y) { return kit::max(x, y); }, [](auto x, auto y) { return at::maximum(x, y); }, a, a);
+    expect_equal([](auto x, auto y) { return kit::min(x, y); }, [](auto x, auto y) { return at::minimum(x, y); }, a, a);
+  }
+  for (const auto& [a, b] : {std::pair(0.0, 0.0), {0.0, 2.0}, {2.0, 0.0}, {3.0, 2.0}, {0.0, 1.0}}) {
+    expect_equal([](auto x, auto y) { return kit::pow(x, y); }, [](auto x, auto y) { return at::pow(x, y); }, a, b);
+  }
+}
+
 TEST(Dual, AConstantAddsNothing) {
   const Dual<double> product = Dual<double>(2.0) * Dual<double>(INFINITY, 1);
   EXPECT_EQ(product.tangent, 2);

@@ -58,6 +58,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "tanhshrink": (lambda x: x - x.tanh(), [(X,)]),
     "gated": (lambda x, gate: x * torch.sigmoid(gate), [(X, X.cos())]),
     "lorentzian": (lambda x, c, h, width: h / (1 + ((x - c) / width) ** 2), [(X, X.sin(), X.cos(), 0.75)]),
+    "softplus": (torch.nn.functional.softplus, [(4 * X,)]),
     "crop_or_pad": (crop_or_pad, [(X, [3]), (X, [6]), (X, [7], "left", 2.5)]),
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
     "sincos": (lambda x: (x.sin(), x.cos()), [(X,)]),

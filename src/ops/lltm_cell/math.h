@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "cppcuda/kit/math/functions.h"
 #include "cppcuda/kit/math/logistic.h"
 
 namespace cppcuda::ops::lltm_cell {
@@ -16,8 +17,8 @@ using kit::select;
 
 template <class A>
 CPPCUDA_HOST_DEVICE A elu(A x) {
-  using std::expm1;
-  return select(x <= A(0), expm1(x), x);
+  using kit::expm1_of_negative;
+  return select(x <= A(0), expm1_of_negative(x), x);
 }
 
 template <class A>

@@ -1,6 +1,6 @@
 #pragma once
 
-// clamp, exp, expm1 and tanh of vectors.
+// clamp, exp, expm1_of_negative and tanh of vectors.
 
 #include "cppcuda/kit/cpu/vec.h"
 
@@ -103,7 +103,7 @@ CPPCUDA_INLINE Vec<A, Fast> exp(Vec<A, Fast> x) {
 
 // exp(x) - 1 for x <= 0, accurate near 0.
 template <class A, bool Fast>
-CPPCUDA_INLINE Vec<A, Fast> expm1(Vec<A, Fast> x) {
+CPPCUDA_INLINE Vec<A, Fast> expm1_of_negative(Vec<A, Fast> x) {
   using E = Exponential<A, Fast>;
   const Vec<A, Fast> lowest(-A(ExpConstants<A>::mantissa + 3));  // below this, expm1(x) is -1
   const E e(select(x < lowest, lowest, x));
@@ -114,7 +114,7 @@ CPPCUDA_INLINE Vec<A, Fast> expm1(Vec<A, Fast> x) {
 template <class A, bool Fast>
 CPPCUDA_INLINE Vec<A, Fast> tanh(Vec<A, Fast> x) {
   using V = Vec<A, Fast>;
-  const V e = expm1(V(-2) * abs(x));
+  const V e = expm1_of_negative(V(-2) * abs(x));
   return copysign(e / (e + V(2)), x);
 }
 

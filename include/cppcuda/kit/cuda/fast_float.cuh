@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cppcuda/kit/cuda/approximate.cuh"
+#include "cppcuda/kit/math/functions.h"
 #include "cppcuda/kit/math/opmath.h"
 #include "cppcuda/kit/math/select.h"
 
@@ -37,7 +38,7 @@ struct FastFloat {
   friend __device__ FastFloat exp(FastFloat a) { return FastFloat(exp_of(a.value)); }
 
   // Taylor polynomials near 0, where the formula below would cancel.
-  friend __device__ FastFloat expm1(FastFloat a) {
+  friend __device__ FastFloat expm1_of_negative(FastFloat a) {
     const float x = a.value, near = x * (1 + x * (0.5F + x * (1.0F / 6)));
     return FastFloat(select(fabsf(x) < 0.03125F, near, exp_of(x) - 1));
   }
@@ -45,6 +46,21 @@ struct FastFloat {
     const float x = a.value, xx = x * x, near = x * (1 - xx * (1.0F / 3 - xx * (2.0F / 15)));
     return FastFloat(select(fabsf(x) < 0.125F, near, 1 - 2 * approximate_reciprocal(exp_of(2 * x) + 1)));
   }
+
+#define CPPCUDA_FUNCTION(name) \
+  friend __device__ FastFloat name(FastFloat a) { return FastFloat(std::name(a.value)); }
+  CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
+  CPPCUDA_FUNCTION(ceil)
+  CPPCUDA_FUNCTION(floor)
+  CPPCUDA_FUNCTION(rint)
+  CPPCUDA_FUNCTION(sqrt)
+  CPPCUDA_FUNCTION(trunc)
+#undef CPPCUDA_FUNCTION
+#define CPPCUDA_FUNCTION(name) \
+  friend __device__ FastFloat name(FastFloat a, FastFloat b) { return FastFloat(std::name(a.value, b.value)); }
+  CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
+  CPPCUDA_FUNCTION(copysign)
+#undef CPPCUDA_FUNCTION
 
  private:
   static __device__ float exp_of(float x) { return approximate_exp2(x * 1.44269504F); }

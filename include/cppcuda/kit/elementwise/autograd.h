@@ -12,10 +12,11 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// The tensors of the double backward operator, in order: grad, the saved ones, and a direction for each input.
+// The tensor arguments of the double backward operator: grad, as many saved tensors as inputs, and a direction for each
+// input, the gradient of its gradient.
 template <class Definition>
-struct Directions {
-  static constexpr size_t tensors = input_count<Definition>, saved = 1, directions = 1 + tensors;
+struct FirstTensor {
+  static constexpr size_t saved = 1, direction = 1 + input_count<Definition>;
 };
 
 // A call of the double backward operator, whose first output is the sum of the products of the slopes with the
@@ -23,12 +24,12 @@ struct Directions {
 template <class Definition, class Formula>
 auto double_backward(const Saved<Formula>& saved, const Tensor& grad, bool sum, const auto& directions) {
   using DoubleBackward = typename ElementwiseOps<Definition>::DoubleBackward;
-  using At = Directions<Definition>;
+  constexpr size_t tensors = input_count<Definition>;
   Call<DoubleBackward> call(saved);
   call.tensors[0] = grad;
-  for (size_t i = 0; i < At::tensors; ++i) call.tensors[At::directions + i] = directions[i];
+  for (size_t i = 0; i < tensors; ++i) call.tensors[FirstTensor<Definition>::direction + i] = directions[i];
   auto& mask = call.template attribute<"output_mask">();
-  mask.assign(1 + At::tensors, grad.defined());
+  mask.assign(1 + tensors, grad.defined());
   mask[0] = sum;
   return call.run();
 }
@@ -49,7 +50,7 @@ struct ElementwiseBackwardFormula
   using Op = typename ElementwiseOps<Definition>::Backward;
 
   static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved<ElementwiseBackwardFormula>& saved) {
-    constexpr size_t tensors = Directions<Definition>::tensors;
+    constexpr size_t tensors = input_count<Definition>;
     Outputs<Op> result;
     if (tangents[0].defined()) {
       Call<Op> call(saved);
@@ -72,14 +73,15 @@ template <class Definition>
 struct ElementwiseDoubleBackwardFormula {
   using Op = typename ElementwiseOps<Definition>::DoubleBackward;
   using Saved = kit::Saved<ElementwiseDoubleBackwardFormula>;
-  using At = Directions<Definition>;
-  static constexpr size_t tensors = At::tensors;
+  using First = FirstTensor<Definition>;
+  static constexpr size_t tensors = input_count<Definition>;
   static constexpr auto reads = [] {
-    constexpr unsigned grad = 1, each = (1U << tensors) - 1, saved = each << At::saved, along = each << At::directions;
+    constexpr unsigned grad = 1, each = (1U << tensors) - 1, saved = each << First::saved,
+                       along = each << First::direction;
     std::array<Reads, 1 + 2 * tensors> result{{{.inputs = saved | along}}};
     for (size_t i = 0; i < tensors; ++i) {
-      result[At::saved + i].inputs = grad | saved | along;
-      result[At::directions + i].inputs = grad | saved;
+      result[First::saved + i].inputs = grad | saved | along;
+      result[First::direction + i].inputs = grad | saved;
     }
     return result;
   }();
@@ -117,16 +119,17 @@ struct ElementwiseDoubleBackwardFormula {
     const TensorValue g = value_of(saved.inputs[0]), h0 = value_of(grads[0]);
     const std::array<TensorValue, tensors> h{value_of(grads[1 + I])...};
     const auto along = [&](size_t i) {
-      return Dual<TensorValue>(value_of(saved.inputs[At::saved + i]), value_of(saved.inputs[At::directions + i]));
+      return Dual<TensorValue>(value_of(saved.inputs[First::saved + i]), value_of(saved.inputs[First::direction + i]));
     };
     const auto s = math_of(saved).slopes(Dual<Dual<TensorValue>>(along(I), Dual<TensorValue>::constant(h[I]))...);
     Inputs<Op> result;
-    const Tensor& like = saved.inputs[At::saved];
+    const Tensor& like = saved.inputs[First::saved];
     if (need[0]) result[0] = rounded(((h[I] * s.value[I].value.tangent) + ...), like);
     const auto set = [&](size_t i, const Dual<Dual<TensorValue>>& slope) {
       const auto& [value, along_v, varies] = slope.value;
-      if (need[At::saved + i]) result[At::saved + i] = rounded(h0 * along_v + g * slope.tangent.tangent, like);
-      if (need[At::directions + i]) result[At::directions + i] = rounded(h0 * value + g * slope.tangent.value, like);
+      if (need[First::saved + i]) result[First::saved + i] = rounded(h0 * along_v + g * slope.tangent.tangent, like);
+      if (need[First::direction + i])
+        result[First::direction + i] = rounded(h0 * value + g * slope.tangent.value, like);
     };
     (set(I, s.value[I]), ...);
     return result;
@@ -137,7 +140,7 @@ struct ElementwiseDoubleBackwardFormula {
     const auto found = math_of(saved)(Dual<TensorValue>(value_of(saved.inputs[I]), value_of(tangents[I]))...);
     Outputs<Op> result;
     for (size_t o = 0; o < result.size(); ++o) {
-      result[o] = rounded(found.value[o].tangent, saved.inputs[At::saved]);
+      result[o] = rounded(found.value[o].tangent, saved.inputs[First::saved]);
     }
     return result;
   }

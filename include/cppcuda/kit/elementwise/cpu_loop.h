@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "cppcuda/kit/cpu/functions.h"
 #include "cppcuda/kit/cpu/loops.h"
 #include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"

@@ -19,7 +19,8 @@ void elementwise_dense(const DenseParams<Math, T>& p, CudaStream& stream) {
   for (const T* in : p.in) aligned &= is_aligned16(in, {});
   with_width<pack_size<T>>(aligned, [&](auto n) {
     const auto packs = ceil_div<int64_t>(p.count, n);
-    const LaunchShape shape = grid_stride_launch(packs, elementwise_unroll(n * sizeof(T)) * threads_per_block);
+    const LaunchShape shape =
+        grid_stride_launch(packs, elementwise_unroll(n * sizeof(T), Math::outputs) * threads_per_block);
     launch(elementwise_dense_kernel<n, Math, T>, shape, stream, p);
   });
 }

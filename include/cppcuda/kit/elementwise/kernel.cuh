@@ -14,7 +14,7 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 // The number of accesses of this size that a thread keeps in flight per operand. With more, registers run out.
-constexpr int elementwise_unroll(int bytes) { return bytes < 8 ? 8 : 4; }
+constexpr int elementwise_unroll(int bytes, int outputs) { return outputs > 1 ? 2 : bytes < 8 ? 8 : 4; }
 constexpr int strided_unroll = 4;
 
 // Calls store(output number, value) for each output that is requested.
@@ -31,7 +31,7 @@ __device__ void elementwise_values(const Math& math, T* const* out, Store store,
 // N elements in a pack.
 template <int N, class Math, class T, size_t... I>
 __device__ void elementwise_packs(const DenseParams<Math, T>& p, std::index_sequence<I...>) {
-  constexpr int U = elementwise_unroll(N * sizeof(T));
+  constexpr int U = elementwise_unroll(N * sizeof(T), Math::outputs);
   const int64_t packs = p.count / N, tile = int64_t{blockDim.x} * U;
   for (int64_t first = blockIdx.x * tile + threadIdx.x; first < packs; first += gridDim.x * tile) {
     Pack<T, N> in[U][sizeof...(I)];

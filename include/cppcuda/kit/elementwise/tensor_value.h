@@ -5,10 +5,37 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/acos.h>
+#include <ATen/ops/asin.h>
+#include <ATen/ops/atan.h>
+#include <ATen/ops/atan2.h>
+#include <ATen/ops/ceil.h>
+#include <ATen/ops/copysign.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/cosh.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/erfc.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/exp2.h>
+#include <ATen/ops/expm1.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/fmod.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/hypot.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/log2.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/round.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/sinh.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/tan.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/trunc.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
@@ -18,6 +45,14 @@
 #include "cppcuda/kit/math/logistic.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+
+namespace detail::torch_functions {
+
+using namespace at;  // NOLINT: names of functions that are called with this namespace
+
+inline Tensor cbrt(const Tensor& x) { return x.sign() * x.abs().pow(1.0 / 3); }
+
+}  // namespace detail::torch_functions
 
 class TensorValue {
  public:
@@ -64,6 +99,9 @@ class TensorValue {
   friend Mask operator<(const TensorValue& a, const TensorValue& b) {
     return compare(a, b, [](const auto& x, const auto& y) { return x < y; });
   }
+  friend Mask operator<=(const TensorValue& a, const TensorValue& b) {
+    return compare(a, b, [](const auto& x, const auto& y) { return x <= y; });
+  }
   friend Mask operator>(const TensorValue& a, const TensorValue& b) {
     return compare(a, b, [](const auto& x, const auto& y) { return x > y; });
   }
@@ -75,17 +113,37 @@ class TensorValue {
     return TensorValue(at::where(m.lanes, tensor(a), tensor(b)));
   }
 
-  friend TensorValue exp(const TensorValue& a) {
-    using at::exp, std::exp;
-    return a.map([](const auto& x) { return exp(x); });
+#define CPPCUDA_FUNCTION(name)                                                         \
+  friend TensorValue name(const TensorValue& a) {                                      \
+    return a.map_one([](const Tensor& x) { return detail::torch_functions::name(x); }, \
+                     [](double x) { return std::name(x); });                           \
   }
-  friend TensorValue tanh(const TensorValue& a) {
-    using at::tanh, std::tanh;
-    return a.map([](const auto& x) { return tanh(x); });
+  CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
+  CPPCUDA_FUNCTION(abs)
+  CPPCUDA_FUNCTION(ceil)
+  CPPCUDA_FUNCTION(exp)
+  CPPCUDA_FUNCTION(floor)
+  CPPCUDA_FUNCTION(sqrt)
+  CPPCUDA_FUNCTION(tanh)
+  CPPCUDA_FUNCTION(trunc)
+#undef CPPCUDA_FUNCTION
+  friend TensorValue rint(const TensorValue& a) {
+    return a.map_one([](const Tensor& x) { return at::round(x); }, [](double x) { return std::rint(x); });
   }
-  friend TensorValue abs(const TensorValue& a) {
-    using at::abs, std::abs;
-    return a.map([](const auto& x) { return abs(x); });
+
+#define CPPCUDA_FUNCTION(name)                                                 \
+  friend TensorValue name(const TensorValue& a, const TensorValue& b) {        \
+    return map_tensors(                                                        \
+        a, b, [](const Tensor& x, const Tensor& y) { return at::name(x, y); }, \
+        [](double x, double y) { return std::name(x, y); });                   \
+  }
+  CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
+  CPPCUDA_FUNCTION(copysign)
+#undef CPPCUDA_FUNCTION
+  static TensorValue max(const TensorValue& a, const TensorValue& b) {
+    return map_tensors(
+        a, b, [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); },
+        [](double x, double y) { return kit::max(x, y); });
   }
 
  private:
@@ -96,6 +154,21 @@ class TensorValue {
   template <class F>
   static TensorValue map(const TensorValue& a, const TensorValue& b, F f) {
     return std::visit([&](const auto& x, const auto& y) { return TensorValue(f(x, y)); }, a.value_, b.value_);
+  }
+  // f of a tensor, or g of a number.
+  template <class F, class G>
+  TensorValue map_one(F f, G g) const {
+    return tensor() != nullptr ? TensorValue(f(*tensor())) : TensorValue(g(std::get<double>(value_)));
+  }
+  // f of two tensors, where a number is a tensor without dims, or g of two numbers.
+  template <class F, class G>
+  static TensorValue map_tensors(const TensorValue& a, const TensorValue& b, F f, G g) {
+    const Tensor* const like = a.tensor() != nullptr ? a.tensor() : b.tensor();
+    if (like == nullptr) return TensorValue(g(std::get<double>(a.value_), std::get<double>(b.value_)));
+    const auto tensor = [&](const TensorValue& v) {
+      return v.tensor() != nullptr ? *v.tensor() : at::full({}, std::get<double>(v.value_), like->options());
+    };
+    return TensorValue(f(tensor(a), tensor(b)));
   }
   template <class F>
   static Mask compare(const TensorValue& a, const TensorValue& b, F f) {

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "cppcuda/kit/math/functions.h"
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/select.h"
 
@@ -90,6 +91,7 @@ struct Dual {
 
   friend CPPCUDA_HOST_DEVICE auto operator<(Dual a, Dual b) { return a.value < b.value; }
   friend CPPCUDA_HOST_DEVICE auto operator>(Dual a, Dual b) { return a.value > b.value; }
+  friend CPPCUDA_HOST_DEVICE auto operator<=(Dual a, Dual b) { return a.value <= b.value; }
 
   using Mask = decltype(std::declval<A>() < std::declval<A>());
   friend CPPCUDA_HOST_DEVICE Dual select(Mask m, Dual a, Dual b) {
@@ -97,22 +99,126 @@ struct Dual {
     return a.varies || b.varies ? Dual(value, select(m, a.tangent, b.tangent)) : constant(value);
   }
 
+  // At a kink, the derivatives are those of torch: abs has 0 at 0, and max and min take the mean of both.
+  friend CPPCUDA_HOST_DEVICE Dual abs(Dual a) {
+    const A x = a.value;
+    return a.with(kit::abs(x), [&] { return sign(x); });
+  }
+  static CPPCUDA_HOST_DEVICE Dual max(Dual a, Dual b) {
+    const A value = kit::max(a.value, b.value);
+    if (!a.varies && !b.varies) return constant(value);
+    const A mean = (a.tangent + b.tangent) / A(2);
+    return Dual(value, select(a.value > b.value, a.tangent, select(a.value < b.value, b.tangent, mean)));
+  }
+  friend CPPCUDA_HOST_DEVICE Dual ceil(Dual a) { return constant(kit::ceil(a.value)); }
+  friend CPPCUDA_HOST_DEVICE Dual floor(Dual a) { return constant(kit::floor(a.value)); }
+  friend CPPCUDA_HOST_DEVICE Dual rint(Dual a) { return constant(kit::rint(a.value)); }
+  friend CPPCUDA_HOST_DEVICE Dual trunc(Dual a) { return constant(kit::trunc(a.value)); }
+
   friend CPPCUDA_HOST_DEVICE Dual exp(Dual a) {
-    using std::exp;
-    const A y = exp(a.value);
+    const A y = kit::exp(a.value);
     return a.with(y, [&] { return y; });
   }
+  friend CPPCUDA_HOST_DEVICE Dual exp2(Dual a) {
+    const A y = kit::exp2(a.value);
+    return a.with(y, [&] { return A(ln_2) * y; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual expm1(Dual a) {
+    return a.with(kit::expm1(a.value), [&] { return kit::exp(a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual log(Dual a) {
+    return a.with(kit::log(a.value), [&] { return A(1) / a.value; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual log2(Dual a) {
+    return a.with(kit::log2(a.value), [&] { return A(1 / ln_2) / a.value; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual log1p(Dual a) {
+    return a.with(kit::log1p(a.value), [&] { return A(1) / (A(1) + a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual sqrt(Dual a) {
+    const A y = kit::sqrt(a.value);
+    return a.with(y, [&] { return A(0.5) / y; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual cbrt(Dual a) {
+    const A y = kit::cbrt(a.value);
+    return a.with(y, [&] { return A(1.0 / 3) / (y * y); });
+  }
+
+  friend CPPCUDA_HOST_DEVICE Dual sin(Dual a) {
+    return a.with(kit::sin(a.value), [&] { return kit::cos(a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual cos(Dual a) {
+    return a.with(kit::cos(a.value), [&] { return -kit::sin(a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual tan(Dual a) {
+    const A y = kit::tan(a.value);
+    return a.with(y, [&] { return A(1) + y * y; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual asin(Dual a) {
+    return a.with(kit::asin(a.value), [&] { return A(1) / kit::sqrt(A(1) - a.value * a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual acos(Dual a) {
+    return a.with(kit::acos(a.value), [&] { return A(-1) / kit::sqrt(A(1) - a.value * a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual atan(Dual a) {
+    return a.with(kit::atan(a.value), [&] { return A(1) / (A(1) + a.value * a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual sinh(Dual a) {
+    return a.with(kit::sinh(a.value), [&] { return kit::cosh(a.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual cosh(Dual a) {
+    return a.with(kit::cosh(a.value), [&] { return kit::sinh(a.value); });
+  }
   friend CPPCUDA_HOST_DEVICE Dual tanh(Dual a) {
-    using std::tanh;
-    const A y = tanh(a.value);
+    const A y = kit::tanh(a.value);
     return a.with(y, [&] { return A(1) - y * y; });
   }
-  // As in torch, the derivative at 0 is 0.
-  friend CPPCUDA_HOST_DEVICE Dual abs(Dual a) {
-    using std::abs;
-    const A x = a.value;
-    return a.with(abs(x), [&] { return select(x < A(0), A(-1), select(x > A(0), A(1), x - x)); });
+  friend CPPCUDA_HOST_DEVICE Dual erf(Dual a) {
+    return a.with(kit::erf(a.value), [&] { return A(two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
   }
+  friend CPPCUDA_HOST_DEVICE Dual erfc(Dual a) {
+    return a.with(kit::erfc(a.value), [&] { return A(-two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
+  }
+
+  friend CPPCUDA_HOST_DEVICE Dual atan2(Dual y, Dual x) {
+    const A square = y.value * y.value + x.value * x.value;
+    return of(kit::atan2(y.value, x.value), y, [&] { return x.value / square; }, x, [&] { return -y.value / square; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual hypot(Dual a, Dual b) {
+    const A length = kit::hypot(a.value, b.value);
+    return of(length, a, [&] { return a.value / length; }, b, [&] { return b.value / length; });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual fmod(Dual a, Dual b) {
+    return of(kit::fmod(a.value, b.value), a, [&] { return A(1); }, b, [&] { return -kit::trunc(a.value / b.value); });
+  }
+  friend CPPCUDA_HOST_DEVICE Dual copysign(Dual a, Dual b) {
+    const A value = kit::copysign(a.value, b.value);
+    return a.with(value, [&] { return sign(a.value) * sign(value); });
+  }
+  // As in torch, a power with the exponent 0 has the derivative 0 with respect to the base, and a power of 0 that with
+  // respect to an exponent that is not negative.
+  friend CPPCUDA_HOST_DEVICE Dual pow(Dual a, Dual b) {
+    const A x = a.value, n = b.value, y = kit::pow(x, n);
+    return of(
+        y, a, [&] { return select(is_zero(n), A(0), n * kit::pow(x, n - A(1))); }, b,
+        [&] { return select(is_zero(x), select(n < A(0), y * kit::log(x), A(0)), y * kit::log(x)); });
+  }
+
+ private:
+  static constexpr double ln_2 = 0x1.62e42fefa39efp-1, two_over_sqrt_pi = 0x1.20dd750429b6dp0;
+
+  // The result of a function of two numbers, with its derivatives.
+  template <class F, class G>
+  static CPPCUDA_HOST_DEVICE Dual of(A result, Dual a, F slope_a, Dual b, G slope_b) {
+    if (a.varies && b.varies) {
+      return Dual(result, detail::multiply_add(slope_a(), a.tangent, A(slope_b() * b.tangent)));
+    }
+    return a.varies ? Dual(result, slope_a() * a.tangent) : b.with(result, slope_b);
+  }
+
+  // 0 at 0, and NaN of NaN.
+  static CPPCUDA_HOST_DEVICE A sign(A x) { return select(x < A(0), A(-1), select(x > A(0), A(1), x - x)); }
+  static CPPCUDA_HOST_DEVICE auto is_zero(A x) { return kit::abs(x) <= A(0); }
 };
 
 template <class A>
