@@ -80,21 +80,22 @@ static_assert(string_view(Lookup::torch_schema) ==
               "lookup(Tensor rows, Tensor table, Tensor points) -> (Tensor out, Tensor found)");
 static_assert(Lookup::declaration.arguments[0].is_index && Lookup::declaration.outputs[1].is_index);
 static_assert(Lookup::declaration.first == 1 && !Lookup::declaration.arguments[1].is_index);
-static_assert(kit::rows_share(Lookup::declaration) && !kit::rows_share(One::declaration));
+static_assert(kit::detail::rows_share(Lookup::declaration) && !kit::detail::rows_share(One::declaration));
 
 // Rows need not be the first dim of each tensor.
 using Series = kit::Op<
     "declared::series(Tensor input[B?, T, N, F], Tensor weight[B?, F], Tensor first[B?, N, F]) -> "
     "(Tensor out[B?, T, N, F], Tensor last[B?, N, F])",
     kit::Independent<"N">>;
-static_assert(kit::rows_share(Series::declaration));
+static_assert(kit::detail::rows_share(Series::declaration));
 static_assert([] {
   constexpr const kit::Declaration& d = Series::declaration;
-  return kit::row_dim(d, d.arguments[0]) == 1 && kit::row_dim(d, d.arguments[1]) == -1 &&
-         kit::row_dim(d, d.arguments[2]) == 0 && kit::row_dim(d, d.outputs[0]) == 1;
+  return kit::detail::row_dim(d, d.arguments[0]) == 1 && kit::detail::row_dim(d, d.arguments[1]) == -1 &&
+         kit::detail::row_dim(d, d.arguments[2]) == 0 && kit::detail::row_dim(d, d.outputs[0]) == 1;
 }());
 
-static_assert(kit::have_same_first_dim(One::declaration) && !kit::have_same_first_dim(Linear::declaration));
+static_assert(kit::detail::have_same_first_dim(One::declaration) &&
+              !kit::detail::have_same_first_dim(Linear::declaration));
 
 TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
   const auto order = [](const auto& list) { return std::vector<size_t>(list.begin(), list.end()); };
@@ -168,7 +169,7 @@ static_assert(GatherDoubleBackward::text ==
               "Tensor grad_grad_table[B?, V, F], Tensor? grad_grad_points[B?, N] like points, SymInt[1] size[V], "
               "int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
 static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
-static_assert(kit::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
+static_assert(kit::detail::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
 // s is required because its gradient has its dtype, so GradientsBy saves it for that gradient too.
 using ScaleRows = kit::Op<"declared::scale_rows(Tensor x[N, F], Tensor s[N] keep_wide) -> Tensor[N, F]">;
 using ScaleRowsBackward = kit::BackwardOf<ScaleRows, kit::GradientReads<"x", "s">, kit::GradientReads<"s", "x">>;
@@ -245,8 +246,8 @@ using Hides = kit::Op<
 static_assert(string_view(Hides::torch_schema) == "norm(Tensor x, float eps) -> (Tensor y)");
 static_assert(string_view(Hides::WithHidden::torch_schema) ==
               "_norm(Tensor x, float eps) -> (Tensor y, Tensor scale, Tensor more)");
-static_assert(kit::cast_policy(Hides::declaration) == kit::CastPolicy::fp32 &&
-              kit::cast_policy(Hides::WithHidden::declaration) == kit::CastPolicy::none);
+static_assert(kit::detail::cast_policy(Hides::declaration) == kit::CastPolicy::fp32 &&
+              kit::detail::cast_policy(Hides::WithHidden::declaration) == kit::CastPolicy::none);
 static_assert(!kit::detail::hidden_outputs_come_last("a::f(Tensor x[N]) -> (hidden Tensor y[N], Tensor z[N])"));
 static_assert(!kit::detail::hides_outputs("a::f(Tensor hidden like x) -> (Tensor y, Tensor z)"));
 static_assert(std::is_same_v<kit::WithHidden<Hides>, Hides::WithHidden> && std::is_same_v<kit::WithHidden<One>, One>);

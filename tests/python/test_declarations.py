@@ -144,7 +144,7 @@ def backward_of(forward: str, *policies: str) -> str:
     return compile_errors(
         forward,
         f"using Text = kit::detail::BackwardText<{names}>;"
-        f"using Backward = kit::OpBase<{', '.join(('kit::fixed_string<Text::text>()', *policies))}>;"
+        f"using Backward = kit::OpBase<{', '.join(('kit::detail::fixed_string<Text::text>()', *policies))}>;"
         "static_assert(Backward::declaration.outputs.size() > 0);",
     )
 

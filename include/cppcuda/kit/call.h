@@ -196,7 +196,7 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
     const auto& outputs = TheOp::declaration.outputs;
     std::array<size_t, outputs.size()> result{};
     for (size_t o = 0; o < result.size(); ++o) {
-      FixedText<64> name;
+      detail::FixedText<64> name;
       detail::append_gradient_name(name, outputs[o], outputs.size());
       result[o] = Backward::declaration.tensor_index(detail::find_input(Backward::declaration, name.view()));
     }

@@ -14,6 +14,8 @@
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
+namespace detail {
+
 // The name without its namespace.
 constexpr std::string_view base_name(const Declaration& d) { return d.name.substr(detail::find(d.name, "::") + 2); }
 
@@ -154,8 +156,6 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   }
   return text;
 }
-
-namespace detail {
 
 // "hidden Tensor rstd[N]": an output of the internal operator only.
 constexpr bool is_hidden(std::string_view output) { return output.starts_with("hidden "); }
@@ -449,20 +449,21 @@ struct BackwardText {
 // kit::Op without what needs torch.
 template <FixedString Text, class... Policies>
 struct OpBase {
-  static constexpr Declaration declaration = parsed<Policies...>(Text.view());
-  using Config = typename ConfigIn<Policies...>::type;
-  static_assert(DeclarationWith<declaration.mistake>::compiles);
-  static_assert(DeclarationWith<check_defaults<Config, declaration.config_count>(declaration)>::compiles);
-  static constexpr auto gradients = gradients_in<Policies...>();
+  static constexpr Declaration declaration = detail::parsed<Policies...>(Text.view());
+  using Config = typename detail::ConfigIn<Policies...>::type;
+  static_assert(detail::DeclarationWith<declaration.mistake>::compiles);
+  static_assert(
+      detail::DeclarationWith<detail::check_defaults<Config, declaration.config_count>(declaration)>::compiles);
+  static constexpr auto gradients = detail::gradients_in<Policies...>();
 
  private:
   static constexpr auto name_text = [] {
-    FixedText<declaration.name.size()> text;
+    detail::FixedText<declaration.name.size()> text;
     text.append(declaration.name);
     return text;
   }();
-  static constexpr auto schema_text = torch_schema<sizeof(Text.value)>(declaration);
-  static constexpr auto sharding_text = sharding_rule<sizeof(Text.value) + 32>(declaration);
+  static constexpr auto schema_text = detail::torch_schema<sizeof(Text.value)>(declaration);
+  static constexpr auto sharding_text = detail::sharding_rule<sizeof(Text.value) + 32>(declaration);
 
  public:
   static constexpr std::string_view text = Text.view();

@@ -149,10 +149,10 @@ struct Op : OpBase<Text, Policies...>,
 // An operator with hidden outputs, and the internal operator that returns them. Its caller has cast the arguments.
 template <FixedString Text, class... Policies>
   requires(detail::hides_outputs(Text.view()))
-struct Op<Text, Policies...> : Op<fixed_string<detail::HiddenText<Text, false>::text>(), Policies...> {
+struct Op<Text, Policies...> : Op<detail::fixed_string<detail::HiddenText<Text, false>::text>(), Policies...> {
   static_assert(detail::hidden_outputs_come_last(Text.view()), "hidden outputs come after the others");
   using WithHidden =
-      Op<fixed_string<detail::HiddenText<Text, true>::text>(), Policies..., UnderAutocast<CastPolicy::promote>>;
+      Op<detail::fixed_string<detail::HiddenText<Text, true>::text>(), Policies..., UnderAutocast<CastPolicy::promote>>;
 };
 
 namespace detail {

@@ -449,6 +449,8 @@ struct GradientReads : PolicyDefaults {
   }
 };
 
+namespace detail {
+
 // The GradientReads among the policies, in order.
 template <class... Policies>
 consteval auto gradients_in() {
@@ -456,6 +458,8 @@ consteval auto gradients_in() {
   (Policies::append_gradient([&](const Gradient& g) { result.push_back(g); }), ...);
   return result;
 }
+
+}  // namespace detail
 
 // Arguments of the operator that its backward operator does not take, although they are not tensors.
 template <FixedString... Names>
@@ -586,6 +590,8 @@ struct Config : PolicyDefaults {
   }
 };
 
+namespace detail {
+
 // The aggregate of a Config among the policies; void if there is none.
 template <class... Policies>
 struct ConfigIn : std::type_identity<void> {};
@@ -597,12 +603,12 @@ struct ConfigIn<First, Rest...> : ConfigIn<Rest...> {};
 template <class... Policies>
 constexpr Declaration parsed(std::string_view text) {
   Declaration d;
-  detail::parse(text, d);
+  parse(text, d);
   if (d.mistake.exists()) return d;
   (Policies::apply(d), ...);
-  detail::resolve_likes(d);
+  resolve_likes(d);
   if (d.mistake.exists()) return d;
-  detail::order_checks(d);
+  order_checks(d);
   for (const Argument& a : d.arguments) {
     d.mistake.require(a.kind != Kind::mask || a.length == d.outputs.size(),
                       {a.type, " ", a.name, " must have an entry for each output"});
@@ -618,7 +624,7 @@ constexpr Mistake check_defaults(const Declaration& d) {
     size_t i = d.config_first;
     const auto check = [&](const auto& member) {
       const Argument& a = d.arguments[i++];
-      mistake.require(a.value.empty() || detail::is_default(a.value, member),
+      mistake.require(a.value.empty() || is_default(a.value, member),
                       {a.name, "=", a.value, " is not the default of the member of the Config"});
     };
     constexpr Config defaults{};
@@ -634,5 +640,7 @@ template <>
 struct DeclarationWith<Mistake{}> {
   static constexpr bool compiles = true;
 };
+
+}  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -118,12 +118,13 @@ auto vmap_rows() {
 template <class TheOp, auto Shape>
 auto vmap() {
   constexpr const Declaration& declaration = TheOp::declaration;
-  static_assert(have_same_first_dim(declaration), "vmap: the patterns of all tensors must start with the same letter");
+  static_assert(detail::have_same_first_dim(declaration),
+                "vmap: the patterns of all tensors must start with the same letter");
   return []<size_t... I>(std::index_sequence<I...>) {
     constexpr auto own = [](size_t i) {
       return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
     };
-    using Rule = detail::VmapRule<TheOp, Shape, typename TheOp::Type, 1, rows_share(declaration), own(I)...>;
+    using Rule = detail::VmapRule<TheOp, Shape, typename TheOp::Type, 1, detail::rows_share(declaration), own(I)...>;
     return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN(Rule::run));
   }(std::make_index_sequence<declaration.tensor_count()>());
 }

@@ -92,8 +92,8 @@ template <class Definition, class... Args>
 struct ElementwiseOps<Definition, Tensor(Args...)> {
   using Text = detail::ElementwiseText<Definition>;
   using Forward = typename Text::Forward;
-  using InPlace = Op<fixed_string<Text::in_place>(), void(Args...)>;
-  using Out = Op<fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
+  using InPlace = Op<detail::fixed_string<Text::in_place>(), void(Args...)>;
+  using Out = Op<detail::fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
   using Backward = typename detail::ElementwiseDerivatives<Definition>::Backward;
   using DoubleBackward = typename detail::ElementwiseDerivatives<Definition>::DoubleBackward;
 };
