@@ -217,6 +217,16 @@ def test_unneeded_elementwise_gradients_are_not_computed() -> None:
         assert [args[-1] for args in made] == [mask]
 
 
+def test_second_derivatives_by_one_tensor() -> None:
+    """Forward mode through a backward operator that leaves out the gradients of the other tensors."""
+    reference, (arguments,) = OPERATORS["lorentzian"]
+    x, center, height, width = (a.double() if isinstance(a, Tensor) else a for a in arguments)
+    for i in range(3):
+        hessian = torch.func.hessian(lambda *a: second.lorentzian(*a, width).sum(), argnums=i)(x, center, height)
+        expected = torch.func.hessian(lambda *a: reference(*a, width).sum(), argnums=i)(x, center, height)
+        assert torch.allclose(hessian, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

@@ -61,7 +61,10 @@ struct ElementwiseBackwardFormula
     std::copy_n(tangents.begin() + 1, tensors, directions.begin());
     if (std::any_of(directions.begin(), directions.end(), [](const Tensor& t) { return t.defined(); })) {
       const auto along = double_backward<Definition>(saved, saved.inputs[0], /*sum=*/false, directions);
-      for (size_t i = 0; i < tensors; ++i) accumulate(result[i], along[1 + i]);
+      for (size_t i = 0; i < tensors; ++i) {
+        const auto requested = [i](const auto&... attributes) { return is_requested(i, attributes...); };
+        if (std::apply(requested, saved.attributes)) accumulate(result[i], along[1 + i]);
+      }
     }
     return result;
   }
