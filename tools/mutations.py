@@ -99,7 +99,7 @@ MUTATIONS = [
     Mutation(
         "kit.shapes_may_differ",
         "src/kit/elementwise.cpp",
-        "    check.same_shape(name, t, first_name, first);\n",
+        "    check.same_shape(name, t, first_name, *first);\n",
         "",
         "pytest test_operators.py message-",
     ),
