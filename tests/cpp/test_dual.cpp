@@ -135,6 +135,22 @@ struct CubeRoot {
   }
   static Tensor torch(const Tensor& x) { return at::pow(above_zero(x), 1.0 / 3); }
 };
+// Powers of a number and to a number, and a comparison of numbers.
+struct Powers {
+  template <class A>
+  static A f(A x) {
+    const A p(2.5);
+    return kit::pow(above_zero(x), p) + kit::pow(A(2), x) + kit::select(p > A(0), kit::sin(x), x);
+  }
+  static Tensor torch(const Tensor& x) { return at::pow(above_zero(x), 2.5) + at::pow(2.0, x) + at::sin(x); }
+};
+struct SoftplusFunction {
+  template <class A>
+  static A f(A x) {
+    return kit::softplus(x);
+  }
+  static Tensor torch(const Tensor& x) { return at::softplus(x); }
+};
 struct MaxAndMin {
   template <class A>
   static A f(A x) {
@@ -156,7 +172,7 @@ using Formulas =
     ::testing::Types<Sums, Quotient, ExpAndTanh, Abs, SelectOfTensors, SelectWithANumber, LogisticFunction,
                      SlopeOfTheLogistic, Of_acos, Of_asin, Of_atan, Of_cos, Of_cosh, Of_erf, Of_erfc, Of_exp, Of_exp2,
                      Of_expm1, Of_log, Of_log1p, Of_log2, Of_sin, Of_sinh, Of_sqrt, Of_tan, Of_tanh, Of_atan2,
-                     Of_copysign, Of_fmod, Of_hypot, Of_pow, CubeRoot, MaxAndMin, Rounded>;
+                     Of_copysign, Of_fmod, Of_hypot, Of_pow, CubeRoot, MaxAndMin, Powers, SoftplusFunction, Rounded>;
 
 Tensor gradient(const Tensor& y, const Tensor& x) {
   return torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
@@ -243,6 +259,35 @@ TEST(Dual, TheDerivativesAtKinksAreThoseOfTorch) {
   for (const auto& [a, b] : {std::pair(0.0, 0.0), {0.0, 2.0}, {2.0, 0.0}, {3.0, 2.0}, {0.0, 1.0}}) {
     expect_equal([](auto x, auto y) { return kit::pow(x, y); }, [](auto x, auto y) { return at::pow(x, y); }, a, b);
   }
+}
+
+TEST(Dual, TheDerivativesOfAtan2AtZeroAreThoseOfTorch) {
+  const Tensor zero = at::zeros({1}, at::kDouble).requires_grad_(), x = at::zeros({1}, at::kDouble).requires_grad_();
+  const auto expected = torch::autograd::grad({at::atan2(zero, x)}, {zero, x});
+  EXPECT_EQ(atan2(Dual<double>(0, 1), Dual<double>(0.0)).tangent, expected[0].item<double>());
+  EXPECT_EQ(atan2(Dual<double>(0.0), Dual<double>(0, 1)).tangent, expected[1].item<double>());
+}
+
+// The exponent of a negative base does not vary, although its tangent is given as zeros.
+TEST(Dual, PowersOfNegativeNumbersVaryWithTheBase) {
+  using A = Dual<Dual<double>>;
+  const Dual<double> x(-2, 1), n(3, 0);
+  const A y = pow(A(x, Dual<double>(1.0)), A(n, Dual<double>(0, 0)));
+  EXPECT_EQ(y.value.value, -8);
+  EXPECT_EQ(y.value.tangent, 12);
+  EXPECT_EQ(y.tangent.tangent, -12);
+}
+
+// The mixed derivative of x^n at n = 0 is 1 / x.
+TEST(Dual, PowersHaveMixedDerivativesAtZero) {
+  using A = Dual<Dual<double>>;
+  const A x(Dual<double>(2, 1), Dual<double>(0.0)), n(Dual<double>(0, 0), Dual<double>(1.0));
+  EXPECT_NEAR(pow(x, n).tangent.tangent, 0.5, 1e-15);
+}
+
+TEST(Dual, TheSecondDerivativeOfSoftplusAtZero) {
+  using A = Dual<Dual<double>>;
+  EXPECT_NEAR(kit::softplus(A(Dual<double>(0, 1), Dual<double>(1.0))).tangent.tangent, 0.25, 1e-15);
 }
 
 TEST(Dual, AConstantAddsNothing) {

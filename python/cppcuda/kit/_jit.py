@@ -66,6 +66,11 @@ def _elementwise(name: str, files: dict[str, Path]) -> dict[str, str]:
     for place, names in found.items():
         if names and not re.search(rf"^namespace {name} \{{", headers[place], re.M):
             raise KitError(f"{files[place]}: {names[0]} must be in the namespace {name}")
+        for operator in re.findall(r'schema\[\] =\s*"(\w+::\w+)', headers[place]):
+            if not operator.startswith(f"{name}::"):
+                raise KitError(
+                    f"{files[place]}: {operator} is in another namespace than {name}, the name of the library"
+                )
     made = elementwise_files(name)
     includes = "".join(f'#include "{place}"\n' for place, names in found.items() if names)
     members = f"using Family = cppcuda::kit::Family<{', '.join(structs)}>;"

@@ -26,6 +26,7 @@
 #include <ATen/ops/log.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/log2.h>
+#include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/round.h>
@@ -91,10 +92,11 @@ class TensorValue {
     return map(a, b, [](const auto& x, const auto& y) { return x / y; });
   }
 
-  // A comparison of a tensor with another or with a number.
+  // A comparison. That of two numbers has no tensor.
   struct Mask {
     Tensor lanes;
     at::ScalarType dtype;
+    bool of_numbers;
   };
   friend Mask operator<(const TensorValue& a, const TensorValue& b) {
     return compare(a, b, [](const auto& x, const auto& y) { return x < y; });
@@ -106,6 +108,7 @@ class TensorValue {
     return compare(a, b, [](const auto& x, const auto& y) { return x > y; });
   }
   friend TensorValue select(const Mask& m, const TensorValue& a, const TensorValue& b) {
+    if (!m.lanes.defined()) return m.of_numbers ? a : b;
     const auto tensor = [&](const TensorValue& v) {
       return v.tensor() != nullptr ? *v.tensor()
                                    : at::full_like(m.lanes, std::get<double>(v.value_), at::TensorOptions(m.dtype));
@@ -173,9 +176,9 @@ class TensorValue {
   template <class F>
   static Mask compare(const TensorValue& a, const TensorValue& b, F f) {
     const Tensor* const t = a.tensor() != nullptr ? a.tensor() : b.tensor();
-    TORCH_INTERNAL_ASSERT(t != nullptr, "a formula compares two numbers");
+    if (t == nullptr) return {{}, at::kDouble, f(std::get<double>(a.value_), std::get<double>(b.value_))};
     const TensorValue lanes = map(a, b, [&](const auto& x, const auto& y) { return f(x, y); });
-    return {*lanes.tensor(), t->scalar_type()};
+    return {*lanes.tensor(), t->scalar_type(), false};
   }
 
   std::variant<double, Tensor> value_;
@@ -193,6 +196,10 @@ struct Logistic<TensorValue> {
 template <>
 inline TensorValue logistic(TensorValue x) {
   return Logistic<TensorValue>(x).value;
+}
+template <>
+inline TensorValue softplus(TensorValue x) {
+  return TensorValue(-at::log_sigmoid(-*x.tensor()));
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -182,7 +182,8 @@ struct Dual {
 
   friend CPPCUDA_HOST_DEVICE Dual atan2(Dual y, Dual x) {
     const A square = y.value * y.value + x.value * x.value;
-    return of(kit::atan2(y.value, x.value), y, [&] { return x.value / square; }, x, [&] { return -y.value / square; });
+    const auto slope = [&](A side) { return select(is_zero(square), A(0), side / square); };  // as in torch, 0 at 0
+    return of(kit::atan2(y.value, x.value), y, [&] { return slope(x.value); }, x, [&] { return slope(-y.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual hypot(Dual a, Dual b) {
     const A length = kit::hypot(a.value, b.value);
@@ -195,14 +196,24 @@ struct Dual {
     const A value = kit::copysign(a.value, b.value);
     return a.with(value, [&] { return sign(a.value) * sign(value); });
   }
-  // As in torch, a power with the exponent 0 has the derivative 0 with respect to the base, and a power of 0 that with
-  // respect to an exponent that is not negative.
+  // As in torch, the derivatives of 0^0 are 0, and so is that of 0^n with respect to a positive n. A power of a
+  // negative number has no derivative with respect to the exponent, NaN, which counts only where the exponent varies.
   friend CPPCUDA_HOST_DEVICE Dual pow(Dual a, Dual b) {
     const A x = a.value, n = b.value, y = kit::pow(x, n);
-    return of(
-        y, a, [&] { return select(is_zero(n), A(0), n * kit::pow(x, n - A(1))); }, b,
-        [&] { return select(is_zero(x), select(n < A(0), y * kit::log(x), A(0)), y * kit::log(x)); });
+    const auto by_base = [&] {
+      const A slope = n * kit::pow(x, n - A(1));
+      return select(is_zero(x), select(is_zero(n), A(0), slope), slope);
+    };
+    const auto by_exponent = [&] {
+      const A slope = y * kit::log(x);
+      return select(is_zero(x), select(n < A(0), slope, A(0)), slope);
+    };
+    if (!b.varies) return a.with(y, by_base);
+    const A along = zero_where_zero(b.tangent, A(0), A(by_exponent() * b.tangent));
+    return Dual(y, a.varies ? detail::multiply_add(by_base(), a.tangent, along) : along);
   }
+
+  CPPCUDA_HOST_DEVICE Dual& operator+=(Dual b) { return *this = *this + b; }
 
  private:
   static constexpr double ln_2 = 0x1.62e42fefa39efp-1, two_over_sqrt_pi = 0x1.20dd750429b6dp0;
@@ -218,7 +229,20 @@ struct Dual {
 
   // 0 at 0, and NaN of NaN.
   static CPPCUDA_HOST_DEVICE A sign(A x) { return select(x < A(0), A(-1), select(x > A(0), A(1), x - x)); }
-  static CPPCUDA_HOST_DEVICE auto is_zero(A x) { return kit::abs(x) <= A(0); }
+  template <class T>
+  static CPPCUDA_HOST_DEVICE auto is_zero(T x) {
+    return kit::abs(x) <= T(0);
+  }
+
+  // `zero` where a tangent and its own tangents are 0, and `other` elsewhere.
+  template <class T>
+  static CPPCUDA_HOST_DEVICE A zero_where_zero(T tangent, A zero, A other) {
+    if constexpr (requires { tangent.tangent; }) {
+      return zero_where_zero(tangent.value, zero_where_zero(tangent.tangent, zero, other), other);
+    } else {
+      return select(is_zero(tangent), zero, other);
+    }
+  }
 };
 
 template <class A>

@@ -17,6 +17,12 @@ CPPCUDA_HOST_DEVICE A logistic(A x) {
   return A(1) / (A(1) + exp(-x));
 }
 
+// log(1 + exp(x)), whose derivative is logistic(x). Written with max and abs, its second derivative at 0 would be 0.
+template <class A>
+CPPCUDA_HOST_DEVICE A softplus(A x) {
+  return kit::max(x, A(0)) + kit::log1p(kit::exp(-kit::abs(x)));
+}
+
 // logistic(x) and logistic(-x), for formulas that also need the derivative, which is their product and does not suffer
 // from cancellation. They are 1 / (1 + e) and e / (1 + e) with e = exp(-|x|), which cannot overflow.
 template <class A>
@@ -50,6 +56,10 @@ struct Logistic<Dual<A>> {
 template <class A>
 CPPCUDA_HOST_DEVICE Dual<A> logistic(Dual<A> x) {
   return Logistic<Dual<A>>(x).value;
+}
+template <class A>
+CPPCUDA_HOST_DEVICE Dual<A> softplus(Dual<A> x) {
+  return x.with(softplus(x.value), [&] { return logistic(x.value); });
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
