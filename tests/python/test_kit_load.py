@@ -47,7 +47,9 @@ def test_bad_sources() -> None:
     refused("no .cpp file and no header with an elementwise operator", "fast_ops")
     refused("clip.h: Clip must be in the namespace slow_ops", "slow_ops", "clip.h")
     Path("clip.h").write_text(HEADER.format(name="Clip").replace('"..."', '"slow_ops::clip(Tensor x)"'))
-    refused("clip.h: slow_ops::clip is in another namespace than fast_ops, the name of the library", "fast_ops", "clip.h")
+    refused(
+        "clip.h: slow_ops::clip is in another namespace than fast_ops, the name of the library", "fast_ops", "clip.h"
+    )
     refused("'torch' is a reserved name", "torch", "a.cpp")
     refused("the namespace must be lower-case letters", "Fast", "a.cpp")
     assert not Path("cache").exists()
