@@ -20,14 +20,22 @@ at::Tensor unaligned(const at::Tensor& t) { return t.flatten().slice(0, 1); }
 at::Tensor strided(const at::Tensor& t) { return t.slice(1, 0, t.size(1), 2); }
 
 TEST(EmulatedSwish, EqualsTheCpu) {
-  using Backward = cppcuda::kit::ElementwiseOps<my_ops::Swish>::Backward;
+  using Ops = cppcuda::kit::ElementwiseOps<my_ops::Swish>;
+  const c10::List<bool> both({true, true});
   const at::NoGradGuard no_grad;
   for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
     const at::Tensor x = at::randn({33, 70}, at::kDouble).to(dtype), grad = at::randn({33, 70}, at::kDouble).to(dtype);
     const at::Tensor cuda_x = x.to(at::kCUDA), cuda_grad = grad.to(at::kCUDA);
     for (const auto view : {aligned, unaligned, strided}) {
       expect_close(my_ops::swish(view(cuda_x), 1.5), my_ops::swish(view(x), 1.5));
-      expect_close(Backward::call(view(cuda_grad), view(cuda_x), 1.5), Backward::call(view(grad), view(x), 1.5));
+      expect_close(Ops::Backward::call(view(cuda_grad), view(cuda_x), 1.5),
+                   Ops::Backward::call(view(grad), view(x), 1.5));
+      const auto second = [&](const at::Tensor& g, const at::Tensor& x) {
+        return Ops::DoubleBackward::call(view(g), view(x), view(g), 1.5, both);
+      };
+      const auto on_cuda = second(cuda_grad, cuda_x), on_cpu = second(grad, x);
+      expect_close(std::get<0>(on_cuda), std::get<0>(on_cpu));
+      expect_close(std::get<1>(on_cuda), std::get<1>(on_cpu));
     }
   }
 }
