@@ -113,7 +113,7 @@ MUTATIONS = [
     Mutation(
         "kit.unaligned_nontemporal_stores",
         "include/cppcuda/kit/elementwise/cpu_loop.h",
-        "    nontemporal &= reinterpret_cast<uintptr_t>(out) % sizeof(T) == 0;\n",
+        "      nontemporal &= reinterpret_cast<uintptr_t>(out[0]) % sizeof(T) == 0;\n",
         "",
         "pytest test_elementwise.py test_memory_that_is_not_aligned_to_its_elements",
     ),
