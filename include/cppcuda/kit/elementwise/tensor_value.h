@@ -122,13 +122,7 @@ class TensorValue {
                      [](double x) { return std::name(x); });                           \
   }
   CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
-  CPPCUDA_FUNCTION(abs)
-  CPPCUDA_FUNCTION(ceil)
-  CPPCUDA_FUNCTION(exp)
-  CPPCUDA_FUNCTION(floor)
-  CPPCUDA_FUNCTION(sqrt)
-  CPPCUDA_FUNCTION(tanh)
-  CPPCUDA_FUNCTION(trunc)
+  CPPCUDA_OTHER_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
   friend TensorValue rint(const TensorValue& a) {
     return a.map_one([](const Tensor& x) { return at::round(x); }, [](double x) { return std::rint(x); });

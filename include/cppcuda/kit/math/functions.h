@@ -33,6 +33,8 @@
   F(fmod)                           \
   F(hypot)                          \
   F(pow)
+// Functions of one argument that the CPU kernels compute themselves.
+#define CPPCUDA_OTHER_UNARY_FUNCTIONS(F) F(abs) F(ceil) F(exp) F(floor) F(sqrt) F(tanh) F(trunc)
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -44,13 +46,7 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
     return name(x);                 \
   }
 CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
-CPPCUDA_FUNCTION(abs)
-CPPCUDA_FUNCTION(ceil)
-CPPCUDA_FUNCTION(exp)
-CPPCUDA_FUNCTION(floor)
-CPPCUDA_FUNCTION(sqrt)
-CPPCUDA_FUNCTION(tanh)
-CPPCUDA_FUNCTION(trunc)
+CPPCUDA_OTHER_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
 
 #define CPPCUDA_FUNCTION(name)           \
