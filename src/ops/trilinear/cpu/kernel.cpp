@@ -85,6 +85,12 @@ struct Loops {
     }
   };
 
+  // The number of corners of a row in a register: a power of two.
+  static constexpr int few_corners(int features) {
+    const int fit = V::lanes / features;
+    return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+  }
+
   // Fast path: `count` corners of a row fit into one register.
   template <int count>
   CPPCUDA_FLATTEN static void forward_few(const ForwardParams<T, P>& p, int64_t begin, int64_t end) {
@@ -113,7 +119,7 @@ struct Loops {
   }
 
   // Fast path for one feature, where a register has as many lanes as a point has corners: lanes are points.
-  static constexpr bool has_points_loop = V::lanes == 8 && sizeof(T) == sizeof(A);
+  static constexpr bool has_points_loop = V::lanes == 8;
 
   struct Block {
     int64_t n;
@@ -158,24 +164,23 @@ struct Loops {
     });
   }
 
-  template <bool Nontemporal, bool Feats, bool Points>
+  // The gradient of points and, if requested, of features.
+  template <bool Nontemporal, bool Feats>
   CPPCUDA_FLATTEN static void backward_points(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
     for_blocks(p, begin, end, [&](int64_t row, const Block& block) {
       const Voxel<V> voxel(block.point[0], block.point[1], block.point[2]);
       V grad = 0;
       for (int i = 0; i < block.n; ++i) grad.v[i] = *p.grad.at(p.rows, row + i);
-      if (Points) {
-        V x[8], by_coordinate[3] = {0, 0, 0};
-        load_corners(block, x);
+      V x[8], by_coordinate[3] = {0, 0, 0};
+      load_corners(block, x);
 #pragma GCC unroll 8
-        for (int c = 0; c < 8; ++c) {
-          const V dot = grad * x[c];
-          for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
-        }
-        P* to = p.grad_points + row * 3;
-        for (int i = 0; i < block.n; ++i) {
-          for (int d = 0; d < 3; ++d) to[i * 3 + d] = by_coordinate[d].v[i];
-        }
+      for (int c = 0; c < 8; ++c) {
+        const V dot = grad * x[c];
+        for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
+      }
+      P* to = p.grad_points + row * 3;
+      for (int i = 0; i < block.n; ++i) {
+        for (int d = 0; d < 3; ++d) to[i * 3 + d] = by_coordinate[d].v[i];
       }
       if (Feats) {
         V y[8];
@@ -263,6 +268,33 @@ struct Loops {
         for (int d = 0; d < 3; ++d) by_coordinate[d] += voxel.slope(c, d) * dot;
       });
       if (Points) write_sums(by_coordinate, p.grad_points + row * 3);
+    }
+  }
+
+  // Fast path for the gradient of few features alone: a register has `count` corners of a row.
+  template <int features, bool Nontemporal>
+  CPPCUDA_FLATTEN static void backward_few(const BackwardParams<T, P>& p, int64_t begin, int64_t end) {
+    constexpr int count = few_corners(features);
+    typename V::Mask far[3];
+    typename V::Ints feature;
+    for (int lane = 0; lane < V::lanes; ++lane) {
+      for (int d = 0; d < 3; ++d) far[d].lanes[lane] = is_far(lane / features, d) ? -1 : 0;
+      feature[lane] = lane % features;
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const auto voxel = voxel_at<V>(p, row);
+      const V grad = V::load(p.grad.at(p.rows, row), features).permuted(feature);
+      T* to = p.grad_feats + row * 8 * features;
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; c += count) {
+        const V product = voxel.weight(Together<count>{c, far}) * grad;
+        // Lanes beyond these corners are written again by the next register, except in the last one.
+        if (c + count < 8 || count * features == V::lanes) {
+          write<Nontemporal>(product, to + c * features, std::integral_constant<int, V::lanes>());
+        } else {
+          product.store(to + c * features, count * features);
+        }
+      }
     }
   }
 
@@ -405,11 +437,24 @@ void RowKernel<Isa, T, P>::backward(const BackwardParams<T, P>& p, int64_t begin
     return !p.grad_points ? feats : !p.grad_feats ? points : both;
   };
   auto of_outputs = [&]<bool Unit, bool Nontemporal>() {
+    const auto few = [&]<int features>() {
+      constexpr int values = L::few_corners(features) * features;
+      if constexpr (values <= L::V::lanes && (!Nontemporal || values == L::V::lanes)) {
+        if (unit && p.features == features) {
+          L::template backward_few<features, Nontemporal>(p, begin, end);
+          return true;
+        }
+      }
+      return false;
+    };
+    if (!p.grad_points && (few.template operator()<1>() || few.template operator()<2>() ||
+                           few.template operator()<3>() || few.template operator()<4>())) {
+      return;
+    }
     if constexpr (L::has_points_loop) {
-      if (p.features == 1 && (!p.grad_points || p.feats.outer == 1)) {
-        const auto loop = of_requested(L::template backward_points<Nontemporal, true, false>,
-                                       L::template backward_points<false, false, true>,
-                                       L::template backward_points<Nontemporal, true, true>);
+      if (p.grad_points && p.features == 1 && p.feats.outer == 1) {
+        const auto loop =
+            p.grad_feats ? L::template backward_points<Nontemporal, true> : L::template backward_points<false, false>;
         return loop(p, begin, end);
       }
     }
