@@ -45,7 +45,8 @@ def register_sharding(namespace: str = "cppcuda") -> None:
     rules = ops._sharding_rule
     for rule in rules.overloads():
         # Such as "trilinear ...N_F,...N_->...NF ...FN": an operator, the dims of its tensors as in einsum, and the dims
-        # along which it computes its parts independently.
+        # along which it computes its parts independently. Elementwise tensors broadcast, and "...1" is an output with
+        # the dims of tensor 1.
         name, dims, independent = getattr(rules, rule)().split(" ")
         packet, _, overload = name.partition(".")
         op = getattr(getattr(ops, packet), overload or "default")
@@ -61,10 +62,19 @@ def _strategy(dims: str, independent: str, call: Any) -> Any:
     values = dict(zip((a.name for a in schema.arguments), call.args_schema, strict=False))  # without defaults
     tensors = [values.get(a.name) for a in schema.arguments if "Tensor" in str(a.type)]
     inputs, outputs = (side.split(",") if side else [] for side in dims.split("->"))
-    given = [(i, tensor) for i, tensor in zip(inputs, tensors, strict=True) if tensor is not None]
-    leading = string.ascii_lowercase[: given[0][1].ndim - len(given[0][0].replace("...", ""))]
-    inputs = [i.replace("...", leading) for i, _ in given]
-    outputs = [o.replace("...", leading) for o in outputs]
+    given = {n: tensor for n, tensor in enumerate(tensors) if tensor is not None}
+    shapes = {n: tuple(t.shape[: t.ndim - len(inputs[n].replace("...", ""))]) for n, t in given.items()}
+    broadcast = torch.broadcast_shapes(*shapes.values())
+    leading = string.ascii_lowercase[: len(broadcast)]
+
+    def leading_of(n: int) -> str:
+        skipped = len(broadcast) - len(shapes[n])
+        sizes = zip(leading[skipped:], shapes[n], broadcast[skipped:], strict=True)
+        return "".join("." if size != whole else name for name, size, whole in sizes)
+
+    dims_of = {n: inputs[n].replace("...", leading_of(n)) for n in given}
+    outputs = [dims_of[int(o[3:])] if o[3:].isdigit() else o.replace("...", leading) for o in outputs]
+    inputs = list(dims_of.values())
     computed = values.get("output_mask", [True] * len(outputs))
 
     def placements(dim: str) -> list[Any]:
@@ -77,4 +87,5 @@ def _strategy(dims: str, independent: str, call: Any) -> Any:
     nowhere = [Replicate()] * (len(outputs) + len(inputs))
     ways = [nowhere, *map(placements, independent.replace("...", leading))]
     in_place = call.is_inplace_op()
-    return expand_to_full_mesh_op_strategy(given[0][1].mesh, call, ways, input_index=len(outputs), inplace_op=in_place)
+    mesh = next(iter(given.values())).mesh
+    return expand_to_full_mesh_op_strategy(mesh, call, ways, input_index=len(outputs), inplace_op=in_place)

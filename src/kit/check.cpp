@@ -74,14 +74,44 @@ void Checker::same_device(std::string_view argument, const Tensor& t, std::strin
               ", got ", t.device());
 }
 
-void Checker::same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
-  const auto sizes = t.sym_sizes(), expected = as.sym_sizes();
+void Checker::same_shape(std::string_view argument, const Tensor& t, std::string_view other,
+                         c10::SymIntArrayRef expected) const {
+  const auto sizes = t.sym_sizes();
   TORCH_CHECK(sizes.size() == expected.size(), op_, ": ", argument, " must be ", expected, ", the shape of ", other,
               ", got ", sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
     TORCH_CHECK(expect_equal(sizes[i], expected[i]), op_, ": ", argument, " must be ", expected, ", the shape of ",
                 other, ", got ", sizes);
   }
+}
+
+c10::SymDimVector Checker::broadcast(std::span<const std::string_view> arguments,
+                                     std::span<const Tensor* const> tensors) const {
+  const auto is_one = [](const c10::SymInt& size) {
+    return size.is_heap_allocated() ? TORCH_GUARD_OR_FALSE(size.sym_eq(1)) : size.as_int_unchecked() == 1;
+  };
+  const auto names_before = [&](size_t i) {
+    std::string names(arguments[0]);
+    for (size_t j = 1; j < i; ++j) names.append(" and ").append(arguments[j]);
+    return names;
+  };
+  c10::SymDimVector sizes(tensors[0]->sym_sizes());
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const auto own = tensors[i]->sym_sizes();
+    const c10::SymDimVector before = sizes;
+    if (own.size() > sizes.size()) sizes.insert(sizes.begin(), own.begin(), own.end() - sizes.size());
+    for (size_t d = 1; d <= own.size() && d <= before.size(); ++d) {
+      const c10::SymInt& size = own[own.size() - d];
+      c10::SymInt& result = sizes[sizes.size() - d];
+      if (is_one(result)) {
+        result = size;
+      } else {
+        TORCH_CHECK(is_one(size) || expect_equal(size, result), op_, ": ", arguments[i], " must broadcast with ",
+                    before, ", the shape of ", names_before(i), ", got ", own);
+      }
+    }
+  }
+  return sizes;
 }
 
 void Checker::same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {

@@ -1,8 +1,13 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <numeric>
@@ -71,7 +76,7 @@ bool overlap(const Tensor& a, const Tensor& b) {
 // Null outputs are left out.
 at::TensorIterator iterator_over(TensorRefs tensors, size_t outputs) {
   at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(false).resize_outputs(false);
+  config.set_check_mem_overlap(false).resize_outputs(false).check_all_same_dtype(false);
   for (size_t t = 0; t < tensors.size(); ++t) {
     if (t >= outputs) {
       config.add_const_input(*tensors[t]);
@@ -82,8 +87,92 @@ at::TensorIterator iterator_over(TensorRefs tensors, size_t outputs) {
   return config.build();
 }
 
+constexpr size_t max_operands = 2 * max_arguments;
+
+// The arguments of an iterator's loop. The steps of the outer loop follow those of the inner one.
+struct IteratorLoop {
+  char** data;
+  const int64_t* steps;
+  int64_t inner, outer;
+};
+
+// Calls row(data, steps) for the rows of an iterator over the tensors that are not null, with a pointer and a step for
+// every tensor. Adds `offsets`, if there are any, to the pointers. The last tensor is an input.
+template <class Row>
+void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, const IteratorLoop& of, Row row) {
+  const size_t operands = std::count_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; });
+  std::array<char*, max_operands> data{};
+  std::array<int64_t, max_operands> steps;
+  for (int64_t j = 0; j < of.outer; ++j) {
+    for (size_t t = 0, operand = 0; t < tensors.size(); ++t) {
+      steps[t] = tensors.back()->element_size();
+      if (tensors[t] == nullptr) continue;
+      data[t] = of.data[operand] + (offsets.empty() ? 0 : offsets[t]) + j * of.steps[operands + operand];
+      steps[t] = of.steps[operand++];
+    }
+    row(data.data(), steps.data());
+  }
+}
+
+// Some outputs are sums. The elements are divided into parts, whose number depends on the sizes only, so that the
+// results do not depend on the number of threads; each part has sums of its own, which are added in order.
+void run_sums(TensorRefs tensors, size_t outputs, unsigned sums, c10::function_ref<CpuLoop> loop) {
+  constexpr int64_t max_parts = 64;
+  const Tensor& in = *tensors[outputs];
+  const auto is_sum = [&](size_t t) { return t < outputs && (sums >> t & 1) != 0; };
+  int64_t of_part = grain_size;  // clearing and adding up the sums should take little time beside the elements
+  for (size_t o = 0; o < outputs; ++o) {
+    if (is_sum(o)) of_part = std::max(of_part, 8 * tensors[o]->numel());
+  }
+  const int64_t elements = in.numel(), parts = std::clamp<int64_t>(elements / of_part, 1, max_parts);
+  std::array<Tensor, max_operands> of_parts, expanded;
+  std::array<const Tensor*, max_operands> operands;
+  std::copy(tensors.begin(), tensors.end(), operands.begin());
+  for (size_t o = 0; o < outputs; ++o) {
+    if (!is_sum(o)) continue;
+    std::vector<int64_t> sizes(tensors[o]->sizes().begin(), tensors[o]->sizes().end());
+    sizes.insert(sizes.begin(), parts);
+    of_parts[o] = at::zeros(sizes, tensors[o]->options().dtype(at::toOpMathType(in.scalar_type())));
+    expanded[o] = of_parts[o].select(0, 0).expand(in.sizes());
+    operands[o] = &expanded[o];
+  }
+  const TensorRefs all{operands.data(), tensors.size()};
+  auto iterator = iterator_over(all, outputs);
+  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      std::array<int64_t, max_operands> offsets{};
+      for (size_t o = 0; o < outputs; ++o) {
+        if (is_sum(o)) offsets[o] = part * static_cast<int64_t>(of_parts[o].nbytes()) / parts;
+      }
+      iterator.serial_for_each(
+          [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
+            run_rows(all, offsets, {data, steps, inner, outer},
+                     [&](char* const* each, const int64_t* each_step) { loop(each, each_step, inner, false, sums); });
+          },
+          {elements * part / parts, elements * (part + 1) / parts});
+    }
+  });
+  for (size_t o = 0; o < outputs; ++o) {
+    if (is_sum(o)) tensors[o]->copy_(of_parts[o].sum(0));
+  }
+}
+
 bool same_view(const Tensor& a, const Tensor& b) {
-  return a.const_data_ptr() == b.const_data_ptr() && a.strides() == b.strides();
+  return a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+// The checks of each tensor, and of its device and dtype beside the first one's. Returns the first one's number.
+size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRefs tensors) {
+  const size_t first =
+      std::find_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; }) - tensors.begin();
+  for (size_t i = first; i < tensors.size(); ++i) {
+    if (tensors[i] == nullptr) continue;
+    check.floating(names.tensors[i], *tensors[i]);
+    if (i == first) continue;
+    check.same_dtype(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+    check.same_device(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+  }
+  return first;
 }
 
 }  // namespace
@@ -109,22 +198,41 @@ ElementwiseNames::ElementwiseNames(const c10::FunctionSchema& schema) : op(op_na
 
 void check_elementwise(const ElementwiseNames& names, TensorRefs tensors) {
   const Checker check(names.op);
-  const Tensor* first = nullptr;
-  std::string_view first_name;
+  const size_t first = check_each(check, names, tensors);
+  for (size_t i = first + 1; i < tensors.size(); ++i) {
+    if (tensors[i] != nullptr) check.same_shape(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+  }
+}
+
+c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, size_t first, size_t count) {
+  const Checker check(names.op);
+  check_each(check, names, tensors);
+  const std::span all(names.tensors);
+  auto sizes = check.broadcast(all.subspan(first, count), tensors.subspan(first, count));
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i] == nullptr) continue;
-    const std::string_view name = names.tensors[i];
-    const Tensor& t = *tensors[i];
-    check.floating(name, t);
-    if (first == nullptr) {
-      first = &t;
-      first_name = name;
-      continue;
-    }
-    check.same_dtype(name, t, first_name, *first);
-    check.same_device(name, t, first_name, *first);
-    check.same_shape(name, t, first_name, *first);
+    if (i < first) check.same_shape(all[i], *tensors[i], "the output", sizes);
+    if (i >= first + count) check.same_shape(all[i], *tensors[i], all[i - count], *tensors[i - count]);
   }
+  return sizes;
+}
+
+void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, size_t count, size_t written) {
+  const Checker check(names.op);
+  check_each(check, names, tensors);
+  const auto sizes = check.broadcast(std::span(names.tensors).first(count), tensors.first(count));
+  check.same_shape(names.tensors[written], *tensors[written], "the result", sizes);
+}
+
+Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors) {
+  const auto same = [](const c10::SymInt& a, const c10::SymInt& b) { return TORCH_GUARD_OR_FALSE(a.sym_eq(b)); };
+  for (const Tensor* t : tensors) {
+    if (t == nullptr || t->sym_sizes().size() != sizes.size()) continue;
+    if (std::equal(sizes.begin(), sizes.end(), t->sym_sizes().begin(), same)) {
+      return {sizes, t->options(), /*strides_of=*/*t};
+    }
+  }
+  return {sizes, (*std::find_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; }))->options()};
 }
 
 void check_writable(const c10::FunctionSchema& schema, const Tensor& out) {
@@ -169,16 +277,49 @@ void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> te
               " must have the batch that vmap gives to ", tensor_argument(schema, batched - tensors.begin()).name(),
               ", which one tensor cannot hold; use the functional form");
   const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
-  for (Tensor& t : tensors) t = level.unwrap(t, batch);
+  for (Tensor& t : tensors) t = level.unwrap(t, batch, written.dim());
   run();
 }
 
+void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10::function_ref<void()> run) {
+  const auto have_sizes = [](std::span<const Tensor*> tensors, at::IntArrayRef sizes) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](const Tensor* t) { return !t || t->sizes() == sizes; });
+  };
+  if (have_sizes(in, in[0]->sizes()) && have_sizes(out, in[0]->sizes())) return run();
+  std::vector<int64_t> sizes;
+  for (const Tensor* t : in) sizes = at::infer_size(sizes, t->sizes());
+  std::vector<Tensor> memory;
+  memory.reserve(in.size() + out.size());
+  for (const Tensor*& t : in) t = &memory.emplace_back(t->expand(sizes));
+  const std::vector<const Tensor*> smaller(out.begin(), out.end());
+  for (const Tensor*& t : out) {
+    // The CPU kernels add up what they compute.
+    if (t != nullptr && t->sizes() != sizes && !t->is_cpu()) t = &memory.emplace_back(at::empty(sizes, t->options()));
+  }
+  run();
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (out[o] == smaller[o]) continue;
+    const auto extra = static_cast<int64_t>(sizes.size()) - smaller[o]->dim();
+    std::vector<int64_t> dims;
+    for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+      if (d < extra || smaller[o]->size(d - extra) != sizes[d]) dims.push_back(d);
+    }
+    Tensor sum = *smaller[o];
+    for (int64_t d = 0; d < extra; ++d) sum = sum.unsqueeze(0);
+    at::sum_out(sum, *out[o], dims, /*keepdim=*/true);
+  }
+}
+
 void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop) {
-  constexpr size_t max_operands = 2 * max_arguments;
   const size_t count = tensors.size();
   TORCH_INTERNAL_ASSERT(count <= max_operands);
+  const Tensor& in = *tensors[outputs];
+  unsigned sums = 0;
+  for (size_t o = 0; o < outputs; ++o) {
+    if (tensors[o] != nullptr && tensors[o]->sizes() != in.sizes()) sums |= 1U << o;
+  }
+  if (sums != 0) return run_sums(tensors, outputs, sums, loop);
   if (are_dense_alike(tensors)) {
-    const Tensor& in = *tensors[outputs];
     const int64_t size = in.element_size();
     const bool nontemporal = cpu_context().exceeds_cache(count * in.nbytes());
     c10::SmallVector<char*, 8> first;
@@ -192,29 +333,17 @@ void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop>
     at::parallel_for(0, in.numel(), grain_size, [&](int64_t begin, int64_t end) {
       auto data = first;
       for (char*& d : data) d += d == nullptr ? 0 : begin * size;
-      loop(data.data(), steps.data(), end - begin, nontemporal);
+      loop(data.data(), steps.data(), end - begin, nontemporal, 0);
     });
     return;
   }
   auto iterator = iterator_over(tensors, outputs);
-  // The operands of the iterator. The steps of its outer loop follow those of its inner loop.
-  const auto all = [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
-    const size_t operands = iterator.ntensors();
-    std::array<char*, max_operands> each{};
-    std::array<int64_t, max_operands> each_step;
-    each_step.fill(tensors[outputs]->element_size());
-    for (int64_t j = 0; j < outer; ++j) {
-      for (size_t t = 0, operand = 0; t < count; ++t) {
-        if (tensors[t] == nullptr) continue;
-        each[t] = data[operand];
-        each_step[t] = steps[operand];
-        data[operand] += steps[operands + operand];
-        ++operand;
-      }
-      loop(each.data(), each_step.data(), inner, false);
-    }
-  };
-  iterator.for_each(all, grain_size);
+  iterator.for_each(
+      [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
+        run_rows(tensors, {}, {data, steps, inner, outer},
+                 [&](char* const* each, const int64_t* each_step) { loop(each, each_step, inner, false, 0); });
+      },
+      grain_size);
 }
 
 int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides) {

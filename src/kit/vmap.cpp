@@ -22,12 +22,17 @@ c10::SymInt VmapLevel::batch_size(at::ArrayRef<Tensor> tensors) const {
   TORCH_INTERNAL_ASSERT(false, "no tensor is batched at this level");
 }
 
-Tensor VmapLevel::unwrap(const Tensor& t, const c10::SymInt& batch_size) const {
-  const auto [value, dim] = at::functorch::unwrapTensorAtLevel(t, level_);
-  if (dim) return value.movedim(*dim, 0);
-  c10::SymDimVector sizes{batch_size};
-  sizes.append(value.sym_sizes().begin(), value.sym_sizes().end());
-  return value.unsqueeze(0).expand_symint(sizes);
+Tensor VmapLevel::unwrap(const Tensor& t, const c10::SymInt& batch_size, int64_t dims) const {
+  auto [value, dim] = at::functorch::unwrapTensorAtLevel(t, level_);
+  if (dim) {
+    value = value.movedim(*dim, 0);
+  } else {
+    c10::SymDimVector sizes{batch_size};
+    sizes.append(value.sym_sizes().begin(), value.sym_sizes().end());
+    value = value.unsqueeze(0).expand_symint(sizes);
+  }
+  while (value.dim() <= dims) value = value.unsqueeze(1);
+  return value;
 }
 
 Tensor VmapLevel::wrap(const Tensor& t) const { return at::functorch::makeBatched(t, 0, level_); }
@@ -58,6 +63,10 @@ int64_t leading_dims(const BatchingRule& rule, std::span<const Tensor> tensors) 
     if (!tensors[i].defined()) continue;
     const int own = rule.own_ranks[i];
     const int64_t before = tensors[i].dim() - own;
+    if (rule.leading == any_leading) {
+      leading = std::max(leading, before);
+      continue;
+    }
     TORCH_INTERNAL_ASSERT(leading == -1 || leading == before, rule.name, ": argument ", i, " has ", before,
                           " dims before its own ", own, ", others have ", leading);
     leading = before;
@@ -76,7 +85,8 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
     return call.run();
   }
-  call.check();
+  c10::SmallVector<int64_t, 4> dims(outputs.size());
+  call.check({dims.data(), dims.size()});
 
   const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
   const int64_t leading = leading_dims(rule, tensors);
@@ -89,7 +99,7 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t dim = sharing ? fold_dim(argument(*sharing, i)) : 0;
     if (!tensors[i].defined() || dim < 0) continue;
-    Tensor unwrapped = level.unwrap(tensors[i], batch);
+    Tensor unwrapped = level.unwrap(tensors[i], batch, rule.leading == any_leading ? leading : 0);
     if (dim > 0) unwrapped = unwrapped.movedim(0, dim);
     if (fold) inner = unwrapped.sym_size(dim + 1);
     tensors[i] = fold ? unwrapped.flatten(dim, dim + 1) : unwrapped;
@@ -100,6 +110,9 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
     const int64_t dim = sharing ? fold_dim(sharing->outputs[o]) : 0;
     Tensor t = fold ? outputs[o].unflatten_symint(dim, {batch, inner}) : outputs[o];
     if (dim > 0) t = t.movedim(dim, 0);
+    if (rule.leading == any_leading) {
+      while (t.dim() > 1 + dims[o]) t = t.squeeze(1);
+    }
     outputs[o] = level.wrap(t);
   }
 }

@@ -56,8 +56,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         [(X.cos(), X, 1.5)],
     ),
     "tanhshrink": (lambda x: x - x.tanh(), [(X,)]),
-    "gated": (lambda x, gate: x * torch.sigmoid(gate), [(X, X.cos())]),
-    "lorentzian": (lambda x, c, h, width: h / (1 + ((x - c) / width) ** 2), [(X, X.sin(), X.cos(), 0.75)]),
+    "gated": (lambda x, gate: x * torch.sigmoid(gate), [(X, X.cos()), (X, X[0].cos()), (X[1], X.cos())]),
+    "lorentzian": (
+        lambda x, c, h, width: h / (1 + ((x - c) / width) ** 2),
+        [(X, X.sin(), X.cos(), 0.75), (X[:, :1], X[1].sin(), X[0, 1].cos(), 0.75)],
+    ),
     "softplus": (torch.nn.functional.softplus, [(4 * X,)]),
     "crop_or_pad": (crop_or_pad, [(X, [3]), (X, [6]), (X, [7], "left", 2.5)]),
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
@@ -77,7 +80,9 @@ EXCEPTIONS = {"gated": ["kept alive"], "lorentzian": ["kept alive"], "trilinear"
 @pytest.mark.compiles
 def test_every_property(name: str) -> None:
     """cppcuda.testing takes the operators of any namespace; those of the kit have more properties to check."""
-    slow = ["AOTInductor"] if name in COMPILED else ["AOTInductor", "compile", "export", "DTensor"]
+    slow = ["AOTInductor"] if name in COMPILED else ["AOTInductor", "compile", "export"]
+    if name not in COMPILED | {"gated"}:  # tensors that broadcast have a rule of their own
+        slow.append("DTensor")
     report = check(f"second::{name}", *OPERATORS[name], skip=[*slow, *EXCEPTIONS.get(name, ())])
     assert not report.failed, report
 
@@ -182,8 +187,133 @@ def test_elementwise_in_place_and_out() -> None:
     with pytest.raises(RuntimeError, match=r"^gated: out must be gate itself or share no memory with it"):
         memory = torch.randn(31, dtype=torch.float64)
         second.gated.out(x, memory[1:].view(6, 5), out=memory[:-1].view(6, 5))
-    with pytest.raises(RuntimeError, match=r"^gated: gate must be \[6, 5\], the shape of x, got \[5\]"):
-        second.gated(x, gate[0])
+    with pytest.raises(RuntimeError, match=r"^gated: gate must broadcast with \[6, 5\], the shape of x, got \[6\]"):
+        second.gated(x, gate[:, 0])
+
+
+def double(*sizes: int) -> Tensor:
+    return torch.randn(sizes, dtype=torch.float64)
+
+
+BROADCAST = [
+    ((6, 5), (5,)),
+    ((5,), (6, 5)),
+    ((6, 1), (1, 5)),
+    ((6, 5), (6, 1)),
+    ((6, 5), ()),
+    ((4, 1, 5), (3, 1)),
+    ((1,), ()),
+    ((0, 5), (5,)),
+    ((6, 1), (0,)),
+]
+
+
+@pytest.mark.parametrize(("of_x", "of_gate"), BROADCAST)
+def test_broadcasting(of_x: tuple[int, ...], of_gate: tuple[int, ...]) -> None:
+    """Values and derivatives of three orders, in both modes, are those of torch's operators."""
+    x, gate = double(*of_x).requires_grad_(), double(*of_gate).requires_grad_()
+    reference = OPERATORS["gated"][0]
+
+    def derivatives(function: Callable[..., Tensor]) -> list[Tensor]:
+        found = [function(x, gate)]
+        for _ in range(3):
+            found += torch.autograd.grad(scalar(tuple(found[-2:])), (x, gate), create_graph=True)
+        tangents = (x.detach().cos(), gate.detach().sin())
+        first = lambda *t: jvp(function, t, tangents)[1]  # noqa: E731
+        found += [first(x, gate), jvp(first, (x, gate), tangents)[1]]
+        found += jvp(lambda *t: grad(lambda *u: scalar(function(*u)), (0, 1))(*t), (x, gate), tangents)[1]
+        return found
+
+    assert_same(derivatives(second.gated), derivatives(reference))
+    if x.numel() and gate.numel():
+        assert torch.autograd.gradgradcheck(second.gated, (x, gate), check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+@pytest.mark.parametrize("dims", [(0, None), (None, 0), (0, 0), (1, 0)])
+def test_broadcasting_under_vmap(dims: tuple[int | None, ...]) -> None:
+    def batched(t: Tensor, dim: int | None) -> Tensor:
+        return t if dim is None else torch.stack([t, t.cos(), -t], dim)
+
+    x, gate = batched(double(6, 5), dims[0]), batched(double(5), dims[1])
+    reference = OPERATORS["gated"][0]
+
+    def both_ways(function: Callable[..., Tensor]) -> Callable[..., Any]:
+        return grad(lambda *t: scalar(grad(lambda *u: scalar(function(*u)), (0, 1))(*t)), (0, 1))
+
+    for function, expected in ((second.gated, reference), (both_ways(second.gated), both_ways(reference))):
+        assert_same(vmap(function, dims)(x, gate), vmap(expected, dims)(x, gate))
+
+    def in_place(x: Tensor, gate: Tensor) -> Tensor:
+        second.gated_(x, gate)
+        return x
+
+    if dims[0] is not None:
+        assert_same(vmap(in_place, dims)(x.clone(), gate), vmap(reference, dims)(x, gate))
+
+
+def test_broadcasting_has_the_strides_of_torch() -> None:
+    x, gate = double(6, 5), double(5)
+    for a, b in (
+        (x.t().contiguous().t(), gate),
+        (gate, x),
+        (x[:, :1], gate),
+        (double(2, 3, 4).permute(1, 0, 2), gate[:1]),
+    ):
+        expected = a * b
+        assert second.gated(a, b).stride() == expected.stride()
+        assert second.gated(a.to("meta"), b.to("meta")).stride() == expected.stride()
+        gradients = torch.ops.second._gated_backward(expected, a, b, [True, True])
+        assert [g.shape for g in gradients] == [a.shape, b.shape]
+
+
+def test_broadcasting_into_memory() -> None:
+    x, gate = double(6, 5), double(5)
+    expected, out = second.gated(x, gate), torch.empty(5, 6, dtype=torch.float64).t()
+    second.gated.out(x, gate, out=out)
+    self = x.clone()
+    second.gated_(self, gate)
+    assert torch.equal(out, expected) and torch.equal(self, expected)
+    with pytest.raises(RuntimeError, match=r"^gated_: self must be \[6, 5\], the shape of the result, got \[5\]"):
+        second.gated_(gate.clone(), x)
+    with pytest.raises(RuntimeError, match=r"^gated: out must be \[6, 5\], the shape of the result, got \[1, 5\]"):
+        second.gated.out(x, gate, out=torch.empty(1, 5, dtype=torch.float64))
+    memory = double(6, 5)
+    with pytest.raises(RuntimeError, match=r"^gated: out must be gate itself or share no memory with it"):
+        second.gated.out(x, memory[:1], out=memory)
+    with pytest.raises(
+        RuntimeError, match=r"^lorentzian: h.* must broadcast with \[6, 5\], the shape of x and c.*, got \[7\]"
+    ):
+        second.lorentzian(x, gate, double(7), 0.5)
+    with pytest.raises(
+        RuntimeError, match=r"^_gated_backward: grad must be \[6, 5\], the shape of the output, got \[5\]"
+    ):
+        second._gated_backward(gate, x, gate, [True, True])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("of_x", "of_gate"), [((3000, 70), (70,)), ((300, 700), (300, 1)), ((70000,), ()), ((90, 40, 50), (40, 1))]
+)
+def test_sums_of_broadcast_gradients(of_x: tuple[int, ...], of_gate: tuple[int, ...], dtype: torch.dtype) -> None:
+    """They are rounded once, and their bits depend neither on the number of threads nor on the strides."""
+    x, gate, direction = (double(*s).to(dtype) for s in (of_x, of_gate, of_x))
+    wide = [t.double().requires_grad_() for t in (x, gate)]
+    expected = torch.autograd.grad(OPERATORS["gated"][0](*wide), wide, direction.double())
+    threads, found = torch.get_num_threads(), []
+    for n in (1, 2, 3):
+        torch.set_num_threads(n)
+        found.append(second._gated_backward(direction, x, gate, [True, True]))
+    torch.set_num_threads(threads)
+    for gradients in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients, found[0], strict=True))
+    rounding = torch.finfo(dtype).eps
+    for actual, correct in zip(found[0], expected, strict=True):
+        scale = correct.abs().max().item()
+        torch.testing.assert_close(
+            actual.double(), correct, rtol=rounding, atol=2e-5 * scale if dtype != torch.float64 else 1e-12
+        )
+    only = second._gated_backward(direction, x, gate, [False, True])[1]
+    assert torch.equal(only, found[0][1])
 
 
 def test_elementwise_in_place_and_out_under_vmap() -> None:
@@ -219,7 +349,7 @@ def test_unneeded_elementwise_gradients_are_not_computed() -> None:
 
 def test_second_derivatives_by_one_tensor() -> None:
     """Forward mode through a backward operator that leaves out the gradients of the other tensors."""
-    reference, (arguments,) = OPERATORS["lorentzian"]
+    reference, (arguments, _) = OPERATORS["lorentzian"]
     x, center, height, width = (a.double() if isinstance(a, Tensor) else a for a in arguments)
     for i in range(3):
         hessian = torch.func.hessian(lambda *a: second.lorentzian(*a, width).sum(), argnums=i)(x, center, height)
@@ -339,7 +469,7 @@ def test_distributed() -> None:
     """DTensor gets the rules of any library that uses the kit."""
     rules = second._sharding_rule
     assert rules.swish() == "swish ...->... ..." and rules.row_sum() == "row_sum ...NF->...N ...N"
-    assert rules._gated_backward() == "_gated_backward ...,...,...->...,... ..."
+    assert rules._gated_backward() == "_gated_backward ...,...,...->...1,...2 ..."
     cppcuda.distributed.register_sharding("second")
     registered = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
     assert {second.swish.default, second.row_sum.default, second._gated_backward.default} <= set(registered)

@@ -9,6 +9,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
+#include <span>
 #include <string>
 
 #include "cppcuda/kit/op.h"
@@ -32,8 +33,16 @@ class Checker {
   // `t` is on the same device as `as`.
   void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
 
-  // `t` has the sizes of `as`.
-  void same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
+  // `t` has the sizes of `as`, or of what `other` names.
+  void same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+    same_shape(argument, t, other, as.sym_sizes());
+  }
+  void same_shape(std::string_view argument, const Tensor& t, std::string_view other,
+                  c10::SymIntArrayRef expected) const;
+
+  // The tensors broadcast, to the sizes that are returned.
+  c10::SymDimVector broadcast(std::span<const std::string_view> arguments,
+                              std::span<const Tensor* const> tensors) const;
 
   // `t` has the dtype of `as`.
   void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;

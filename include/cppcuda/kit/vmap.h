@@ -8,10 +8,12 @@
 #include <torch/library.h>
 
 #include <array>
+#include <limits>
 #include <span>
 #include <tuple>
 
 #include "cppcuda/kit/op.h"
+#include "cppcuda/kit/output.h"
 #include "cppcuda/kit/shape.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -29,8 +31,9 @@ class VmapLevel {
   // The number of rows, from the first batched tensor.
   c10::SymInt batch_size(at::ArrayRef<Tensor> tensors) const;
 
-  // [B, ...]: moves the batch to the front. A tensor without a batch is expanded with stride 0, not copied.
-  Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size) const;
+  // [B, ...]: moves the batch to the front. A tensor without a batch is expanded with stride 0, not copied. After the
+  // batch come dims of size 1 if there are fewer than `dims`.
+  Tensor unwrap(const Tensor& t, const c10::SymInt& batch_size, int64_t dims = 0) const;
 
   // The inverse, for a result with the batch in front.
   Tensor wrap(const Tensor& t) const;
@@ -39,6 +42,9 @@ class VmapLevel {
   explicit VmapLevel(int64_t level) : level_(level) {}
   int64_t level_;
 };
+
+// `leading` of operators that take any number of leading dims, which broadcast.
+inline constexpr int any_leading = std::numeric_limits<int>::max();
 
 // A batching rule without the types of its operator. The last own_ranks dims of each tensor argument are the operator's
 // own. Before them come up to `leading` dims, as many for each argument. The batch becomes another leading dim, or is
@@ -54,8 +60,9 @@ struct BatchingRule {
 
 // A call whose tensors are replaced.
 struct BatchedCall {
-  c10::function_ref<void()> check;  // so that errors show the sizes that the caller sees
-  c10::function_ref<void()> run;    // sets `outputs`, from `tensors`
+  // So that errors show the sizes that the caller sees. Sets the number of dims of each output.
+  c10::function_ref<void(std::span<int64_t> dims)> check;
+  c10::function_ref<void()> run;  // sets `outputs`, from `tensors`
   c10::function_ref<bool(size_t output)> is_requested;
 };
 
@@ -72,6 +79,12 @@ T replaced(const T& arg, const Tensor*& next) {
   } else {
     return arg;
   }
+}
+
+inline void set_dims(std::span<int64_t> dims, const Output& output) { dims[0] = output.sizes.size(); }
+template <size_t N>
+void set_dims(std::span<int64_t> dims, const std::array<Output, N>& outputs) {
+  for (size_t o = 0; o < N; ++o) dims[o] = outputs[o].sizes.size();
 }
 
 template <class TheOp, auto Shape, class Type, int Leading, bool Sharing, int... OwnRanks>
@@ -92,7 +105,8 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, Sharing, OwnRanks...> {
       outputs = to_array(std::apply([](const auto&... a) { return TheOp::call(a...); }, all));
     };
     run_batched({TheOp::base_name(), Leading, own, sharing}, tensors, outputs,
-                {[&] { Shape(args...); }, call, [&](size_t o) { return is_requested(o, args...); }});
+                {[&](std::span<int64_t> dims) { set_dims(dims, Shape(args...)); }, call,
+                 [&](size_t o) { return is_requested(o, args...); }});
     return from_array<R>(std::move(outputs));
   }
 };

@@ -81,7 +81,7 @@ template <class Math>
 void run_kernel(const float* x, float* out) {
   char* data[] = {reinterpret_cast<char*>(out), const_cast<char*>(reinterpret_cast<const char*>(x))};
   const int64_t steps[] = {sizeof(float), sizeof(float)};
-  kit::detail::run_with(kit::detail::LoopParams<Math, float>{data, steps, elements, false, Math()},
+  kit::detail::run_with(kit::detail::LoopParams<Math, float>{data, steps, elements, false, 0, Math()},
                         kit::detail::cpu_context());
   benchmark::ClobberMemory();
 }

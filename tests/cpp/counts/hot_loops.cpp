@@ -80,7 +80,7 @@ void count_elementwise(const std::string& op, const char* how = "", int64_t step
   for (char*& d : data) d = reinterpret_cast<char*>(numbers<T>(many * step));
   std::fill_n(steps, tensors, step * sizeof(T));
   count(op + "/" + dtype<T> + how, many,
-        [&] { kit::detail::ElementwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, Math()); });
+        [&] { kit::detail::ElementwiseKernel<Isa, Math, T>::run(data, steps, many, nontemporal, /*sums=*/0, Math()); });
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 // loop.h runs it over tensors.
 
 #include <ATen/ops/zeros.h>
+#include <c10/util/FunctionRef.h>
 #include <torch/library.h>
 
 #include <array>
@@ -41,12 +42,27 @@ const ElementwiseNames& names_of() {
 // Throws unless all are strided floating-point tensors with the same device, dtype and shape. Null ones are missing.
 void check_elementwise(const ElementwiseNames& names, TensorRefs tensors);
 
+// The same, but the operator's own tensors broadcast: those from number `first` on, as many as `count`. The tensors
+// before them have the resulting sizes, which are returned; those after them have the sizes of these, one by one.
+c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, size_t first, size_t count);
+
+// The same for a call that writes to tensor number `written`, which has the sizes that result.
+void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, size_t count, size_t written);
+
+// An output of these sizes, with the memory order and strides of the first tensor that has them, or contiguous.
+Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors);
+
 // Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
 // at::assert_no_internal_overlap.
 void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
 
 // Throws if an input and the argument that is written to overlap without being the same.
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
+
+// Calls run() with inputs of one shape: expands those of other shapes. Except on the CPU, whose kernels add up what
+// they compute (loop.h), smaller outputs are replaced by new memory, of which they get the sums. Null outputs are left
+// out.
+void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10::function_ref<void()> run);
 
 // Whether two tensors of the same shape have the same strides. Those of dims of size 1 do not matter.
 inline bool have_same_strides(const Tensor& a, const Tensor& b) {
@@ -93,20 +109,31 @@ std::array<const Tensor*, N> tensors_of(const Args&... args) {
 }
 
 // An operator that returns new tensors. Output number o has the memory order and strides of tensor argument o + Like,
-// or of the second one if that is missing.
+// or of the second one if that is missing. If the operator has several tensors, which broadcast, the output has the
+// sizes of that argument only if it is a gradient of theirs; another output has the sizes to which they broadcast.
 template <class Op, class Math, size_t Like>
 struct FunctionalKernel {
   using TheOp = Op;
+  // The last outputs, which are gradients of the operator's own tensors or of what it saves of them.
+  static constexpr size_t gradients_of_own = Math::inputs > Math::tensors ? Math::tensors : 0;
 
   static auto shape(const Args<TheOp>& args) {
     std::array<const Tensor*, Math::inputs> in;
     for (size_t i = 0; i < in.size(); ++i)
       in[i] = may_be_missing(i) && !args.tensor(i).defined() ? nullptr : &args.tensor(i);
-    check_elementwise(names_of<TheOp>(), in);
+    [[maybe_unused]] c10::SymDimVector broadcast;
+    if constexpr (Math::tensors > 1) {
+      broadcast = check_broadcasting(names_of<TheOp>(), in, first_own, Math::tensors);
+    } else {
+      check_elementwise(names_of<TheOp>(), in);
+    }
     const auto output = [&](size_t o) {
       const Tensor& like = *(in[o + Like] != nullptr ? in[o + Like] : in[second]);
-      return is_wanted(args, o) ? Output{c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like}
-                                : placeholder(like);
+      if (!is_wanted(args, o)) return placeholder(like);
+      if constexpr (Math::tensors > 1) {
+        if (o + gradients_of_own < Math::outputs) return output_of_sizes(broadcast, in);
+      }
+      return Output{c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
     };
     if constexpr (Math::outputs == 1) {
       return output(0);
@@ -135,10 +162,17 @@ struct FunctionalKernel {
       in[i] = &zeros;
     }
     const auto math = std::apply([](const auto&... each) { return elementwise_math_of<Math>(each...); }, args.all());
-    run_elementwise(math, to, in);
+    if constexpr (Math::tensors > 1) {
+      run_expanded(to, in, [&] { run_elementwise(math, to, in); });
+    } else {
+      run_elementwise(math, to, in);
+    }
   }
 
  private:
+  // The first of the operator's own tensors, or of what it saves of them.
+  static constexpr size_t first_own = Math::inputs > Math::tensors ? 1 : 0;
+
   static bool may_be_missing(size_t tensor) {
     const Declaration& d = TheOp::declaration;
     return d.arguments[d.tensor_argument(tensor)].kind == Kind::optional_tensor;
@@ -163,7 +197,8 @@ struct FunctionalKernel {
   }
 };
 
-// An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out).
+// An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out). That has the sizes to which
+// the tensors broadcast.
 template <class TheOp, class Math, int Written, class Type = typename TheOp::Type>
 struct OutVariantKernel;
 
@@ -177,16 +212,22 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
 
   // The checks that need no memory.
   static void check(Args... args) {
-    check_elementwise(names_of<TheOp>(), tensors_of<tensors>(args...));
+    const auto all = tensors_of<tensors>(args...);
+    if constexpr (Math::inputs > 1) {
+      check_written_sizes(names_of<TheOp>(), all, Math::inputs, Written == 0 ? 0 : Math::inputs);
+    } else {
+      check_elementwise(names_of<TheOp>(), all);
+    }
     check_writable(TheOp::schema(), written(args...));
   }
 
   static void run(Args... args) {
     check(args...);
     const Tensor& out = written(args...);
-    const auto in = tensors_of<Math::inputs>(args...);
+    auto in = tensors_of<Math::inputs>(args...);
     check_no_overlap(TheOp::schema(), in, out);
-    run_elementwise(elementwise_math_of<Math>(args...), {&out}, in);
+    std::array to{&out};
+    run_expanded(to, in, [&] { run_elementwise(elementwise_math_of<Math>(args...), to, in); });
   }
 };
 

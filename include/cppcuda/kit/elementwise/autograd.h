@@ -3,6 +3,8 @@
 // Derivatives of elementwise operators (math.h). The gradients of the inputs are one call of the backward operator, and
 // those of that one call of the double backward operator; what follows is computed by torch's operators.
 
+#include <ATen/ExpandUtils.h>
+
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/call.h"
 #include "cppcuda/kit/elementwise/family.h"
@@ -104,9 +106,27 @@ struct ElementwiseDoubleBackwardFormula {
     return t.defined() ? TensorValue(in_opmath(t)) : TensorValue(0.0);  // missing tensors are zeros
   }
 
-  static Tensor rounded(const TensorValue& value, const Tensor& like) {
-    const Tensor& t = value.like(in_opmath(like));
-    return t.to(like.scalar_type());
+  // The sizes to which the operator's tensors broadcast.
+  static c10::SymDimVector broadcast_sizes(const Saved& saved) {
+    c10::SymDimVector sizes(saved.inputs[First::saved].sym_sizes());
+    for (size_t i = 1; i < tensors; ++i) {
+      sizes = at::infer_size_symdimvector(sizes, saved.inputs[First::saved + i].sym_sizes());
+    }
+    return sizes;
+  }
+
+  // A value for each element of the result.
+  static Tensor rounded_whole(const TensorValue& value, const Saved& saved) {
+    const Tensor& like = saved.inputs[First::saved];
+    Tensor each = value.like(in_opmath(like));
+    if constexpr (tensors > 1) each = each.expand_symint(broadcast_sizes(saved));
+    return each.to(like.scalar_type());
+  }
+  // Of a value for each element of the result, the sums for the elements of a tensor that broadcasts.
+  static Tensor rounded_sum(const TensorValue& value, const Tensor& like, const Saved& saved) {
+    if constexpr (tensors == 1) return rounded_whole(value, saved);
+    const Tensor each = value.like(in_opmath(like)).expand_symint(broadcast_sizes(saved));
+    return at::sum_to(each, like.sym_sizes()).to(like.scalar_type());
   }
 
   static auto math_of(const Saved& saved) {
@@ -126,13 +146,16 @@ struct ElementwiseDoubleBackwardFormula {
     };
     const auto s = math_of(saved).slopes(Dual<Dual<TensorValue>>(along(I), Dual<TensorValue>::constant(h[I]))...);
     Inputs<Op> result;
-    const Tensor& like = saved.inputs[First::saved];
-    if (need[0]) result[0] = rounded(((h[I] * s.value[I].value.tangent) + ...), like);
+    if (need[0]) result[0] = rounded_whole(((h[I] * s.value[I].value.tangent) + ...), saved);
     const auto set = [&](size_t i, const Dual<Dual<TensorValue>>& slope) {
       const auto& [value, along_v, varies] = slope.value;
-      if (need[First::saved + i]) result[First::saved + i] = rounded(h0 * along_v + g * slope.tangent.tangent, like);
-      if (need[First::direction + i])
-        result[First::direction + i] = rounded(h0 * value + g * slope.tangent.value, like);
+      const Tensor& like = saved.inputs[First::saved + i];
+      if (need[First::saved + i]) {
+        result[First::saved + i] = rounded_sum(h0 * along_v + g * slope.tangent.tangent, like, saved);
+      }
+      if (need[First::direction + i]) {
+        result[First::direction + i] = rounded_sum(h0 * value + g * slope.tangent.value, like, saved);
+      }
     };
     (set(I, s.value[I]), ...);
     return result;
@@ -142,8 +165,9 @@ struct ElementwiseDoubleBackwardFormula {
   static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved, std::index_sequence<I...>) {
     const auto found = math_of(saved)(Dual<TensorValue>(value_of(saved.inputs[I]), value_of(tangents[I]))...);
     Outputs<Op> result;
-    for (size_t o = 0; o < result.size(); ++o) {
-      result[o] = rounded(found.value[o].tangent, saved.inputs[First::saved]);
+    result[0] = rounded_whole(found.value[0].tangent, saved);
+    for (size_t i = 0; i < tensors; ++i) {
+      result[1 + i] = rounded_sum(found.value[1 + i].tangent, saved.inputs[First::saved + i], saved);
     }
     return result;
   }

@@ -11,8 +11,9 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 template <class Isa, class Math, class T>
 struct ElementwiseKernel {
   // data and steps (in bytes) are those of the outputs, followed by the inputs. The data of an output that is not
-  // requested is null. nontemporal: stores to dense memory bypass the caches.
-  static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, Math math);
+  // requested is null. nontemporal: stores to dense memory bypass the caches. sums has bit o if output number o is
+  // added to numbers of type opmath<T>.
+  static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums, Math math);
 };
 
 // The arguments of the kernel for Math and T: see ElementwiseKernel.
@@ -22,6 +23,7 @@ struct LoopParams {
   const int64_t* steps;
   int64_t n;
   bool nontemporal;
+  unsigned sums;
   [[no_unique_address]] Math math;
 };
 

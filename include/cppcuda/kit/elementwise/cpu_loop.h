@@ -24,12 +24,16 @@ namespace CPPCUDA_ISA {
 template <class Math, class T, class... Attributes>
 struct ElementwiseLoop {
   static constexpr int inputs = Math::inputs, outputs = Math::outputs;
-  using V = Vec<opmath<T>, /*Fast*/ sizeof(T) == 2>;
+  using A = opmath<T>;
+  using V = Vec<A, /*Fast*/ sizeof(T) == 2>;
+  // Tensors that broadcast have gradients that are sums.
+  static constexpr bool has_sums = Math::tensors > 1 && outputs > 1;
 
-  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal,
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums,
                                   Attributes... math) {
+    if (has_sums && sums != 0) return strided<has_sums>(data, steps, n, sums, math...);
     for (int t = 0; t < outputs + inputs; ++t) {
-      if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
+      if (steps[t] != sizeof(T)) return strided<false>(data, steps, n, 0, math...);
     }
     const T* in[inputs];
     for (int i = 0; i < inputs; ++i) in[i] = reinterpret_cast<const T*>(data[outputs + i]);
@@ -40,7 +44,7 @@ struct ElementwiseLoop {
       nontemporal &= reinterpret_cast<uintptr_t>(out[0]) % sizeof(T) == 0;
       nontemporal ? dense_nontemporal(out[0], in, n, math...) : dense<false>(out[0], in, n, math...);
     } else {
-      dense(out, in, n, math...);
+      dense<false>(out, nullptr, in, n, math...);
     }
   }
 
@@ -64,12 +68,14 @@ struct ElementwiseLoop {
     dense<true>(out, in, n, math...);
   }
 
-  // For several outputs, of which some may be null.
-  CPPCUDA_INLINE static void dense(T* const* out, const T* const* in, int64_t n, Attributes... math) {
+  // For several outputs, of which some may be null. Each is either `out` or, with Sums, `sum`.
+  template <bool Sums>
+  CPPCUDA_INLINE static void dense(T* const* out, A* const* sum, const T* const* in, int64_t n, Attributes... math) {
     for_vectors<V>(n, [&](int64_t i, auto count) {
       const auto values = apply([&](int input) { return V::load(in[input] + i, count); }, math...);
       [&]<int... O>(std::integer_sequence<int, O...>) {
         ((out[O] != nullptr ? values.value[O].store(out[O] + i, count) : void()), ...);
+        if constexpr (Sums) ((sum[O] != nullptr ? values.value[O].store(sum[O] + i, count) : void()), ...);
       }(std::make_integer_sequence<int, outputs>());
     });
   }
@@ -77,10 +83,12 @@ struct ElementwiseLoop {
   // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
   // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
   // stored.)
+  template <bool Sums>
   [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
-                                                        Attributes... math) {
+                                                        unsigned sums, Attributes... math) {
     constexpr int64_t block = 256;
     T memory[outputs + inputs][block];
+    A to_sum[Sums ? outputs : 1][block];
     for (int64_t begin = 0; begin < n; begin += block) {
       const int64_t count = n - begin < block ? n - begin : block;
       const T* in[inputs];
@@ -93,20 +101,43 @@ struct ElementwiseLoop {
         for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[t][k], from + k * step, sizeof(T));
       }
       T* out[outputs];
+      A* sum[outputs] = {};
       for (int o = 0; o < outputs; ++o) {
         const bool is_dense = steps[o] == sizeof(T);
         out[o] = data[o] == nullptr ? nullptr : is_dense ? reinterpret_cast<T*>(data[o]) + begin : memory[o];
+        if (Sums && sums >> o & 1) {
+          out[o] = nullptr;
+          sum[o] = to_sum[o];
+        }
       }
       if constexpr (outputs == 1) {
         dense<false>(out[0], in, count, math...);
       } else {
-        dense(out, in, count, math...);
+        dense<Sums>(out, sum, in, count, math...);
       }
       for (int o = 0; o < outputs; ++o) {
-        if (data[o] == nullptr || steps[o] == sizeof(T)) continue;
+        if (Sums && sum[o] != nullptr) add(data[o] + begin * steps[o], steps[o], sum[o], count);
+        if (out[o] == nullptr || steps[o] == sizeof(T)) continue;
         char* to = data[o] + begin * steps[o];
         for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[o], &memory[o][k], sizeof(T));
       }
+    }
+  }
+
+  CPPCUDA_INLINE static void add(char* to, int64_t step, const A* from, int64_t n) {
+    A* const sums = reinterpret_cast<A*>(to);
+    if (step == 0) {
+      V total = 0;
+      for_vectors<V>(n, [&](int64_t i, auto count) { total += V::load(from + i, count); });
+      A sum;
+      V::sums(&total, std::integral_constant<int, 1>(), &sum);
+      *sums += sum;
+    } else if (step == sizeof(A)) {
+      for_vectors<V>(n, [&](int64_t i, auto count) {
+        (V::load(sums + i, count) + V::load(from + i, count)).store(sums + i, count);
+      });
+    } else {
+      for (int64_t k = 0; k < n; ++k) *reinterpret_cast<A*>(to + k * step) += from[k];
     }
   }
 
@@ -124,11 +155,12 @@ struct ElementwiseLoop {
 // Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
 template <class Isa, class Math, class T>
 [[gnu::used]] void detail::ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
-                                                                bool nontemporal, [[maybe_unused]] Math math) {
+                                                                bool nontemporal, unsigned sums,
+                                                                [[maybe_unused]] Math math) {
   if constexpr (std::is_empty_v<Math>) {
-    ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal);
+    ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal, sums);
   } else {
-    ElementwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, math);
+    ElementwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, sums, math);
   }
 }
 

@@ -13,7 +13,7 @@ namespace detail {
 template <class Math, class T>
 void run_loop(const LoopParams<Math, T>& p, const CpuContext& cpu) {
   with_isa(cpu.capability, [&]<class Isa>(std::type_identity<Isa>) {
-    ElementwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.nontemporal, p.math);
+    ElementwiseKernel<Isa, Math, T>::run(p.data, p.steps, p.n, p.nontemporal, p.sums, p.math);
   });
 }
 

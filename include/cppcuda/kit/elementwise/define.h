@@ -4,8 +4,6 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 
-#include <limits>
-
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/elementwise/arguments.h"
@@ -15,14 +13,17 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// "...,...->... ...": along every dim of all tensors.
-inline std::string elementwise_sharding_rule(size_t tensors, size_t outputs) {
-  const auto dims = [](size_t n) {
-    std::string result;
-    for (size_t i = 0; i < n; ++i) result += i == 0 ? "..." : ",...";
-    return result;
-  };
-  return dims(tensors) + "->" + dims(outputs) + " ...";
+// "...,...,...->...1,...2 ...": along every dim of the result. The last `own` of several outputs have the dims of
+// tensors 1, 2, ..., which may broadcast.
+inline std::string elementwise_sharding_rule(size_t tensors, size_t outputs, size_t own = 0) {
+  std::string result;
+  for (size_t i = 0; i < tensors; ++i) result += i == 0 ? "..." : ",...";
+  result += "->";
+  for (size_t o = 0; o < outputs; ++o) {
+    result += o == 0 ? "..." : ",...";
+    if (own > 1 && o + own >= outputs) result += std::to_string(o + own - outputs + 1);
+  }
+  return result + " ...";
 }
 
 // In a TORCH_LIBRARY_FRAGMENT: an operator that returns new tensors. It accepts any number of leading dims, so a batch
@@ -33,12 +34,12 @@ void define_functional(torch::Library& library) {
   constexpr auto tensors = std::make_index_sequence<TheOp::declaration.tensor_count()>();
   const auto vmap = []<size_t... I>(std::index_sequence<I...>) {
     constexpr auto shape = by_position<TheOp, Kernels::shape>();
-    return vmap_leading<TheOp, shape, std::numeric_limits<int>::max(), static_cast<int>(0 * I)...>();
+    return vmap_leading<TheOp, shape, any_leading, static_cast<int>(0 * I)...>();
   };
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap(tensors)));
   const Declaration& d = TheOp::declaration;
   define_sharding(library, base_name(TheOp::declaration),
-                  elementwise_sharding_rule(d.tensor_count(), d.outputs.size()));
+                  elementwise_sharding_rule(d.tensor_count(), d.outputs.size(), Kernels::gradients_of_own));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.

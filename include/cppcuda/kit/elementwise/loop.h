@@ -18,8 +18,8 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace detail {
 
 // Calls the loop (ElementwiseKernel::run without Math) over the elements of the tensors, of which the first ones are
-// the outputs, in parallel.
-using CpuLoop = void(char* const* data, const int64_t* steps, int64_t n, bool nontemporal);
+// the outputs, in parallel. An output of smaller shape gets the sums of the values for each of its elements.
+using CpuLoop = void(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums);
 void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop);
 
 // Sets the sizes and, for each tensor, the strides of StridedParams. Returns the number of dims.
@@ -35,9 +35,10 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
   const Tensor& first = *in[0];
   visit_dtype(first.scalar_type(), [&]<class T>(std::type_identity<T>) {
     if (first.is_cpu()) {
-      run_cpu_loop(all, outputs, [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal) {
-        run_with(LoopParams<Math, T>{data, steps, n, nontemporal, math}, cpu_context());
-      });
+      const auto loop = [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums) {
+        run_with(LoopParams<Math, T>{data, steps, n, nontemporal, sums, math}, cpu_context());
+      };
+      run_cpu_loop(all, outputs, loop);
       return;
     }
     if (first.numel() == 0) return;

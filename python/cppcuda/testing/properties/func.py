@@ -180,7 +180,7 @@ def transform(entry: OpEntry, name: str, transform: str) -> None:
 
 
 def in_dims_of(sample: Sample) -> list[tuple[int | None, ...]]:
-    dims = [(None, *{0: None, 1: None, t.dim(): None, -1: None}) for t in sample.tensors]
+    dims = [(None, *{0: None, min(1, t.dim()): None, t.dim(): None, -1: None}) for t in sample.tensors]
     if math.prod(map(len, dims)) <= 100:
         return [c for c in itertools.product(*dims) if any(d is not None for d in c)]
     count = range(len(dims))
