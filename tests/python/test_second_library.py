@@ -45,6 +45,14 @@ def first_times_sum(feats: Tensor, points: Tensor) -> Tensor:
     return points[..., :1] * feats.sum(-2)
 
 
+def blend(
+    x: Tensor, y: Tensor, degree: int = 2, negate: bool = False, limit: float | None = None, scale: float = 1.0
+) -> Tensor:
+    result = scale * y * x**degree
+    result = -result if negate else result
+    return result if limit is None else torch.minimum(result, torch.tensor(limit, dtype=result.dtype))
+
+
 X = torch.linspace(-1, 1, 12).view(3, 4)
 FEATS, POINTS = torch.linspace(-1, 2, 48).view(3, 8, 2), torch.linspace(-1, 1, 9).view(3, 3)
 OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
@@ -57,6 +65,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     ),
     "tanhshrink": (lambda x: x - x.tanh(), [(X,)]),
     "gated": (lambda x, gate: x * torch.sigmoid(gate), [(X, X.cos()), (X, X[0].cos()), (X[1], X.cos())]),
+    "blend": (blend, [(X, X.cos()), (X, X.cos(), 3, True, 0.125, 1.5)]),
     "lorentzian": (
         lambda x, c, h, width: h / (1 + ((x - c) / width) ** 2),
         [(X, X.sin(), X.cos(), 0.75), (X[:, :1], X[1].sin(), X[0, 1].cos(), 0.75)],
@@ -71,9 +80,14 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 
 # The compiler sees one kind of node for every operator: of an attribute, of two outputs, and of sizes.
 COMPILED = {"swish", "sincos", "crop_or_pad"}
-# The gradients of gated and lorentzian are one operator of all tensors, also of those whose values it does not use.
-# trilinear's formula is written by hand and keeps more than it needs.
-EXCEPTIONS = {"gated": ["kept alive"], "lorentzian": ["kept alive"], "trilinear": ["kept alive"]}
+# The gradients of blend, gated and lorentzian are one operator of all tensors, also of those whose values it does not
+# use. trilinear's formula is written by hand and keeps more than it needs.
+EXCEPTIONS = {
+    "blend": ["kept alive"],
+    "gated": ["kept alive"],
+    "lorentzian": ["kept alive"],
+    "trilinear": ["kept alive"],
+}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -166,6 +180,8 @@ def test_elementwise_schemas() -> None:
         second.gated_.default: "(Tensor(a!) self, Tensor gate) -> ()",
         second._swish_double_backward.default: "(Tensor? grad, Tensor x, Tensor grad_grad_x, float beta, "
         "bool[2] output_mask) -> (Tensor, Tensor)",
+        second.blend.default: "(Tensor x, Tensor y, int degree=2, bool negate=False, float? limit=None, "
+        "float scale=1.) -> Tensor",
         second._gated_backward.default: "(Tensor grad, Tensor x, Tensor gate, bool[2] output_mask) -> (Tensor, Tensor)",
     }
     for op, schema in schemas.items():
@@ -314,6 +330,27 @@ def test_sums_of_broadcast_gradients(of_x: tuple[int, ...], of_gate: tuple[int, 
         )
     only = second._gated_backward(direction, x, gate, [False, True])[1]
     assert torch.equal(only, found[0][1])
+
+
+@pytest.mark.parametrize("degree", [0, 1, 4])
+@pytest.mark.parametrize("negate", [False, True])
+@pytest.mark.parametrize("limit", [None, 0.0, 0.25])
+def test_attributes_of_elementwise_operators(degree: int, negate: bool, limit: float | None) -> None:
+    """Integers, flags and optional numbers reach all orders of derivatives; 0.0 is not None."""
+    x, y = (double(3, 2).tanh().requires_grad_() for _ in range(2))
+    attributes = {"degree": degree, "negate": negate, "limit": limit, "scale": 0.75}
+
+    def derivatives(function: Callable[..., Tensor]) -> list[Tensor]:
+        found = [function(x, y, **attributes)]
+        for _ in range(3):
+            found += torch.autograd.grad(scalar(tuple(found[-2:])), (x, y), create_graph=True, materialize_grads=True)
+        return found
+
+    assert_same(derivatives(second.blend), derivatives(blend))
+    expected, out, self = second.blend(x, y, **attributes).detach(), torch.empty_like(x), x.detach().clone()
+    second.blend.out(x.detach(), y.detach(), **attributes, out=out)
+    second.blend_(self, y.detach(), **attributes)
+    assert torch.equal(out, expected) and torch.equal(self, expected)
 
 
 def test_elementwise_in_place_and_out_under_vmap() -> None:

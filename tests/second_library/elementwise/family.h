@@ -1,5 +1,6 @@
 #pragma once
 
+#include "elementwise/blend.h"
 #include "elementwise/gated.h"
 #include "elementwise/lorentzian.h"
 #include "elementwise/softplus.h"
@@ -9,6 +10,6 @@
 namespace second {
 
 // The elementwise operators of this library.
-using Family = kit::Family<Gated, Lorentzian, Softplus, Swish, Tanhshrink>;
+using Family = kit::Family<Blend, Gated, Lorentzian, Softplus, Swish, Tanhshrink>;
 
 }  // namespace second

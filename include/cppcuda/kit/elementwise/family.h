@@ -49,15 +49,17 @@ struct ElementwiseText {
     return text;
   }();
 
-  // Tensors, then floats: what math.h counts.
+  // What math.h reads.
   static constexpr bool is_supported = [] {
-    const auto& arguments = declaration.arguments;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].kind != (i < size_t{input_count<Definition>} ? Kind::tensor : Kind::number)) return false;
+    for (size_t i = 0; i < declaration.arguments.size(); ++i) {
+      const Kind kind = declaration.arguments[i].kind;
+      const bool is_attribute =
+          kind == Kind::number || kind == Kind::optional_number || kind == Kind::integer || kind == Kind::boolean;
+      if (i < size_t{input_count<Definition>} ? kind != Kind::tensor : !is_attribute) return false;
     }
-    return arguments.size() == size_t{input_count<Definition>} + size_t{attribute_count<Definition>};
+    return true;
   }();
-  static_assert(is_supported, "an elementwise operator takes tensors, then floats");
+  static_assert(is_supported, "an elementwise operator takes tensors, then attributes float, float?, int or bool");
 };
 
 template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>
@@ -100,15 +102,29 @@ struct ElementwiseOps<Definition, Tensor(Args...)> {
 
 namespace detail {
 
-// The function of a call, whose attributes are the numbers among its arguments.
+// Sets the attributes of a function from number I on.
+template <int I, class Math>
+void set_attributes(Math&) {}
+
+template <int I, class Math, class Arg, class... Args>
+void set_attributes(Math& math, const Arg& arg, const Args&... args) {
+  const auto set = [&]<class T>(T value) { static_cast<NumberedAttribute<I, T>&>(math.attributes).value = value; };
+  if constexpr (std::is_same_v<Arg, double> || std::is_same_v<Arg, int64_t> || std::is_same_v<Arg, bool>) {
+    set(arg);
+    set_attributes<I + 1>(math, args...);
+  } else if constexpr (std::is_same_v<Arg, std::optional<double>>) {
+    set(OptionalNumber<double>{arg.has_value(), arg.value_or(0)});
+    set_attributes<I + 1>(math, args...);
+  } else {
+    set_attributes<I>(math, args...);
+  }
+}
+
+// The function of a call, whose attributes are among its arguments.
 template <class Math, class... Args>
 Math elementwise_math_of(const Args&... args) {
   Math math{};
-  [[maybe_unused]] int i = 0;
-  [[maybe_unused]] const auto add = [&]<class Arg>(const Arg& arg) {
-    if constexpr (std::is_same_v<Arg, double>) math.attributes.value[i++] = arg;
-  };
-  (add(args), ...);
+  set_attributes<0>(math, args...);
   return math;
 }
 

@@ -11,8 +11,9 @@
 //   };
 //
 // A is the accumulation type, a vector of it (vec.h), a dual number of these (dual.h) or a tensor (tensor_value.h). All
-// tensors have the same sizes and dtype. First and second derivatives are computed in the loop, from dual numbers;
-// higher ones by torch's operators, from the formula on tensors.
+// tensors have the same dtype, and their sizes broadcast. An attribute `float` is an A, `float?` a
+// kit::OptionalNumber<A>, `int` an int64_t and `bool` a bool. First and second derivatives are computed in the loop,
+// from dual numbers; higher ones by torch's operators, from the formula on tensors.
 //
 // An author may write derivatives, if that is more accurate or faster:
 //
@@ -28,6 +29,8 @@
 //
 //     static constexpr auto under_autocast = kit::CastPolicy::fp32;
 
+#include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cppcuda/kit/autocast.h"
@@ -44,19 +47,44 @@ struct PerInput {
   A value[N];
 };
 
+// An attribute `float?` in a formula.
+template <class A>
+struct OptionalNumber {
+  bool has_value = false;
+  A value{};
+
+  CPPCUDA_HOST_DEVICE A value_or(A other) const { return has_value ? value : other; }
+};
+
 // The operators of a library.
 template <class... Definitions>
 struct Family {};
 
 namespace detail {
 
-constexpr int count_arguments(const char* schema, const char* type) {
-  int count = 0;
+// Whether a schema goes on with an argument of a type.
+constexpr bool starts_with_type(const char* schema, const char* type) {
+  while (*type != '\0' && *schema == *type) ++schema, ++type;
+  return *type == '\0' && *schema == ' ';
+}
+
+// Where the type of argument number i of a schema begins, or null if there are fewer arguments.
+constexpr const char* argument_of_schema(const char* schema, int i) {
   for (; *schema != '\0'; ++schema) {
-    int i = 0;
-    while (type[i] != '\0' && schema[i] == type[i]) ++i;
-    count += type[i] == '\0' && schema[i] == ' ';
+    const bool is_first = *schema == '(' && schema[1] != ')', is_next = *schema == ',' && schema[1] == ' ';
+    if ((is_first || is_next) && i-- == 0) return schema + (is_first ? 1 : 2);
   }
+  return nullptr;
+}
+
+constexpr int count_arguments(const char* schema) {
+  int count = 0;
+  while (argument_of_schema(schema, count) != nullptr) ++count;
+  return count;
+}
+constexpr int count_tensors(const char* schema) {
+  int count = 0;
+  for (int i = 0; i < count_arguments(schema); ++i) count += starts_with_type(argument_of_schema(schema, i), "Tensor");
   return count;
 }
 
@@ -70,16 +98,34 @@ constexpr bool saves_output() {
 }
 
 template <class Definition>
-inline constexpr int input_count = count_arguments(Definition::schema, "Tensor");
+inline constexpr int input_count = count_tensors(Definition::schema);
 template <class Definition>
-inline constexpr int attribute_count = count_arguments(Definition::schema, "float");
+inline constexpr int attribute_count = count_arguments(Definition::schema) - input_count<Definition>;
 
-template <int N>
-struct Attributes {
-  double value[N];
+// The type of an attribute in the arguments of a kernel. It comes after the tensors.
+template <class Definition, int I>
+constexpr auto attribute_type() {
+  constexpr const char* schema = argument_of_schema(Definition::schema, input_count<Definition> + I);
+  if constexpr (starts_with_type(schema, "float?")) {
+    return OptionalNumber<double>();
+  } else if constexpr (starts_with_type(schema, "int")) {
+    return int64_t();
+  } else if constexpr (starts_with_type(schema, "bool")) {
+    return bool();
+  } else {
+    return double();
+  }
+}
+
+template <int I, class T>
+struct NumberedAttribute {
+  T value;
 };
-template <>
-struct Attributes<0> {};
+template <class Definition, class I>
+struct Attributes;
+template <class Definition, int... I>
+struct Attributes<Definition, std::integer_sequence<int, I...>>
+    : NumberedAttribute<I, decltype(attribute_type<Definition, I>())>... {};
 
 // The formula of an operator and its derivatives. Tensor arguments are parameters, attributes are members.
 template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
@@ -92,24 +138,24 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
   static constexpr int tensors = sizeof...(Input);
   static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
 
-  [[no_unique_address]] Attributes<sizeof...(Number)> attributes;
+  [[no_unique_address]] Attributes<Definition, std::integer_sequence<int, Number...>> attributes;
 
   template <class A, class... As>
   CPPCUDA_HOST_DEVICE A value(A first, As... others) const {
-    return Definition::forward(first, others..., A(attributes.value[Number])...);
+    return Definition::forward(first, others..., attribute<A>(number<Number>())...);
   }
 
   // The derivatives with respect to the inputs, from the tensors that are saved.
   template <class A, class... As>
   CPPCUDA_HOST_DEVICE PerInput<A, tensors> slopes(A first, As... others) const {
-    constexpr bool has_slope = requires { Definition::slope(first, others..., A(attributes.value[Number])...); };
-    constexpr bool has_slopes = requires { Definition::slopes(first, others..., A(attributes.value[Number])...); };
+    constexpr bool has_slope = requires { Definition::slope(first, others..., attribute<A>(number<Number>())...); };
+    constexpr bool has_slopes = requires { Definition::slopes(first, others..., attribute<A>(number<Number>())...); };
     if constexpr (has_slope_of_slope() && is_dual<A>) {
       return {slope_with_tangent(first)};
     } else if constexpr (has_slope) {
-      return {Definition::slope(first, others..., A(attributes.value[Number])...)};
+      return {Definition::slope(first, others..., attribute<A>(number<Number>())...)};
     } else if constexpr (has_slopes) {
-      return Definition::slopes(first, others..., A(attributes.value[Number])...);
+      return Definition::slopes(first, others..., attribute<A>(number<Number>())...);
     } else {
       static_assert(!saves_output<Definition>(), "an operator that saves its output needs slope()");
       return {partial<Input>(first, others...)...};
@@ -117,6 +163,22 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
   }
 
  private:
+  // An attribute as the formula takes it.
+  template <int I>
+  using number = std::integral_constant<int, I>;
+  template <class A, int I>
+  CPPCUDA_HOST_DEVICE auto attribute(number<I>) const {
+    using T = decltype(attribute_type<Definition, I>());
+    const T value = static_cast<const NumberedAttribute<I, T>&>(attributes).value;
+    if constexpr (std::is_same_v<T, double>) {
+      return A(value);
+    } else if constexpr (std::is_same_v<T, OptionalNumber<double>>) {
+      return OptionalNumber<A>{value.has_value, A(value.value)};
+    } else {
+      return value;
+    }
+  }
+
   static constexpr bool has_slope_of_slope() {
     return requires { &Definition::template slope_of_slope<double>; };
   }
@@ -124,7 +186,7 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
   template <class A>
   CPPCUDA_HOST_DEVICE Dual<A> slope_with_tangent(Dual<A> x) const {
     return x.with(slopes(x.value).value[0],
-                  [&] { return Definition::slope_of_slope(x.value, A(attributes.value[Number])...); });
+                  [&] { return Definition::slope_of_slope(x.value, attribute<A>(number<Number>())...); });
   }
 
   // The derivative with respect to one input.
