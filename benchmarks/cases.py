@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cppcuda
+import cppcuda.kit
 import peers
 import torch
 import torch.nn.functional as F
-from targets import GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
+from targets import FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -109,6 +112,32 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
     moved = None if layout == "strided" else ((1 if mode == "forward" else 2) * size, size)
     power = f"2^{elements.bit_length() - 1}"
     return Case(op, mode, power, elements, inputs, contestants, compiled, moved, layout=layout, **where)
+
+
+@functools.cache
+def _formulas() -> Any:
+    """Operators that are a formula alone, built at the first call."""
+    cppcuda.kit.load("formulas", sorted((Path(__file__).parent / "formulas").glob("*.h")))
+    return torch.ops.formulas
+
+
+def formula(op: str, mode: str, elements: int, **where: Any) -> Case:
+    """An operator of benchmarks/formulas beside torch's own, and beside its formula under torch.compile."""
+    dtype: torch.dtype = getattr(torch, where.get("dtype", "float32"))
+    builtin: dict[str, Callable[..., Tensor]] = {"gelu": F.gelu, "mish": F.mish, "sin": torch.sin}
+    contestants = {
+        "cppcuda": Contestant(lambda x: getattr(_formulas(), op)(x)),
+        "built-in": Contestant(builtin.get(op, F.softplus)),
+    }
+    plain = {"gelu": peers.gelu, "mish": peers.mish, "sin": torch.sin, "softplus": peers.softplus}[op]
+    size = elements * dtype.itemsize
+    moved = ((1 if mode == "forward" else 2) * size, size)
+
+    def inputs(device: torch.device) -> Tensors:
+        return (noise(elements, dtype=dtype, device=device),)
+
+    power = f"2^{elements.bit_length() - 1}"
+    return Case(op, mode, power, elements, inputs, contestants, Contestant(plain), moved, **where)
 
 
 def trilinear(
@@ -453,6 +482,9 @@ def cases() -> Iterator[Case]:
         for layout, elements in product(("channels_last", "strided"), (2**20, 2**24)):
             yield activation(op, "forward", elements, layout)
         yield activation(op, "both", 64)
+    for op, mode, dtype in product(FORMULAS, ("forward", "both"), ("float32", "bfloat16")):
+        for threads in ("all", "one"):
+            yield formula(op, mode, 2**24, dtype=dtype, threads=threads, regime="reused")
     for mode in modes:
         for features in (1, 7, 8, 32, 256):
             yield trilinear(mode, features)

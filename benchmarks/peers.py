@@ -24,6 +24,18 @@ def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.erf(x * 0.5**0.5))
+
+
+def softplus(x: Tensor) -> Tensor:
+    return x.clamp(min=0) + torch.log1p(torch.exp(-x.abs()))
+
+
+def mish(x: Tensor) -> Tensor:
+    return x * torch.tanh(softplus(x))
+
+
 def quick_gelu_into(x: Tensor, out: Tensor) -> Tensor:
     return torch.mul(x, torch.sigmoid(1.702 * x), out=out)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 STREAM = "stream"
@@ -17,6 +18,7 @@ LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 # The numbers of elements of the elementwise cases.
 SIZES = tuple(2**e for e in (6, 10, 14, 17, 20, 22, 24, 26))
 _ACTIVATIONS = ("quick_gelu", "sigmoid")
+FORMULAS = ("gelu", "mish", "sin", "softplus")
 _LARGE = (2**20, 2**22, 2**24, 2**26)
 
 
@@ -55,6 +57,9 @@ def _targets() -> Iterator[Target]:
             yield target(text, "cppcuda float32", 1, **into, elements=2**26, dtype=dtype)
         yield target(f"{op} backward, >= 2^20", "eager", 3, op=op, mode="backward", elements=_LARGE)
 
+    for op, mode, peer in product(FORMULAS, ("forward", "both"), ("built-in", "torch.compile")):
+        where = {"op": op, "mode": mode, "regime": "reused"}
+        yield target(f"{op} {mode}", peer, 1, **where, dtype=("float32", "bfloat16"), threads=("all", "one"))
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode, "size": tuple(f"65536x{f}" for f in (8, 32, 256))}
         bmm = where if mode == "backward" else {**where, "size": "65536x256"}

@@ -1,6 +1,6 @@
 #pragma once
 
-// The functions of math/functions.h for vectors. exp and tanh are own code (math.h).
+// The functions of math/functions.h for vectors. exp, tanh and, with AVX2, erf of float32 are own code (math.h).
 
 #include "cppcuda/kit/cpu/function_table.h"
 #include "cppcuda/kit/cpu/math.h"
@@ -8,9 +8,10 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
-// Calls a function of the C library for all lanes: that for vectors if there is one, or that for numbers.
+// Calls a function of the C library for all lanes: that for vectors if there is one, or that for numbers. The compiler
+// may leave out a call whose result is not used, such as the value of a function in a loop that needs its derivative.
 template <detail::Function Name, class A, bool Fast, class... Others>
-CPPCUDA_INLINE Vec<A, Fast> call_function(Vec<A, Fast> x, Others... others) {
+[[gnu::pure, gnu::noinline]] Vec<A, Fast> call_function(Vec<A, Fast> x, Others... others) {
   using V = Vec<A, Fast>;
   const detail::FunctionTable& table = sizeof(A) == 4 ? detail::float_functions : detail::double_functions;
   constexpr auto index = static_cast<size_t>(Name), isa = static_cast<size_t>(Capability::CPPCUDA_ISA);
