@@ -119,56 +119,61 @@ CPPCUDA_INLINE Vec<A, Fast> tanh(Vec<A, Fast> x) {
 }
 
 #if defined(__AVX2__)
-// erf of float32: [0, 4) has eight intervals, and each a polynomial around its middle, or around 0 in the first one,
-// that is equal to erf at Chebyshev nodes. From 4 on, the result is 1. Instructions look up a number of each interval
-// in a register. A register may have more lanes than there are intervals, so it gets the next row, too.
+// erf of float32. Around each of eight multiples of 8/15, it is a polynomial that is equal to erf at Chebyshev nodes.
+// From 4 on, the result is 1. Instructions look up the factors of the nearest multiple in a register, which may have
+// more lanes than there are multiples and then gets the next row, too.
 template <bool Fast>
 struct ErfConstants {
   static constexpr int terms = 8;
   alignas(64) static constexpr float factor[terms + 1][8] = {
-      {0.0F, 0.711155653F, 0.92290014F, 0.986671686F, 0.998537302F, 0.999899387F, 0.999995708F, 0.999999881F},
-      {1.12837923F, 0.642931044F, 0.236521125F, 0.0527749956F, 0.00714231888F, 0.000586277281F, 2.91890228e-05F,
-       8.81431447e-07F},
-      {-1.4724759e-06F, -0.482198149F, -0.295651734F, -0.092356205F, -0.0160701573F, -0.00161226746F, -9.48693341e-05F,
-       -3.30606963e-06F},
-      {-0.376079857F, 0.0267885569F, 0.167535841F, 0.0901573375F, 0.0217245314F, 0.00276038423F, 0.00019581127F,
-       7.96999484e-06F},
-      {-0.000544045004F, 0.15067564F, -0.00613201689F, -0.0481055342F, -0.0190882571F, -0.00325770909F,
-       -0.000286169467F, -1.37854686e-05F},
-      {0.115798838F, -0.0532236919F, -0.0471851453F, 0.00661999919F, 0.0106594469F, 0.00275616487F, 0.000313672295F,
-       1.83407228e-05F},
-      {-0.00786591507F, -0.0265828706F, 0.0205975454F, 0.00904959999F, -0.00277956133F, -0.00166786392F,
-       -0.000273757963F, -2.06917848e-05F},
-      {-0.0180696715F, 0.0179458465F, 0.003732251F, -0.0059470511F, -0.000715929957F, 0.000636969984F, 0.000173199442F,
-       1.70471958e-05F},
+      {0.0F, 0.54929924F, 0.868571997F, 0.9763484F, 0.997447014F, 0.999837577F, 0.99999398F, 0.999999881F},
+      {1.12837923F, 0.849028766F, 0.361679912F, 0.0872290358F, 0.0119105661F, 0.000920743041F, 4.02975857e-05F,
+       9.98513315e-07F},
+      {0.0F, -0.452814519F, -0.385792434F, -0.139566556F, -0.0254090894F, -0.00245531532F, -0.000128960717F,
+       -3.72890872e-06F},
+      {-0.3761262F, -0.122008793F, 0.153780878F, 0.119794689F, 0.0321673304F, 0.00405807886F, 0.000261668058F,
+       8.94581262e-06F},
+      {0.0F, 0.183416247F, 0.0466155857F, -0.0493075326F, -0.025850622F, -0.00459229667F, -0.000375089876F,
+       -1.5376565e-05F},
+      {0.112815231F, -0.00252221664F, -0.0660020187F, -0.00438705506F, 0.0124035487F, 0.00368186552F, 0.000402207137F,
+       2.03540385e-05F},
+      {0.0F, -0.0471682362F, 0.0102601079F, 0.0153522259F, -0.00173578563F, -0.00204890454F, -0.0003423171F,
+       -2.30164551e-05F},
+      {-0.026225429F, 0.00762078026F, 0.0121977394F, -0.00582605274F, -0.00181909453F, 0.000665856991F, 0.000208740632F,
+       1.87647602e-05F},
   };
 };
 template <>
 struct ErfConstants</*Fast=*/true> {
   static constexpr int terms = 6;
   alignas(64) static constexpr float factor[terms + 1][8] = {
-      {0.0F, 0.711155415F, 0.922900259F, 0.986671746F, 0.998537242F, 0.999899387F, 0.999995708F, 0.999999881F},
-      {1.12837732F, 0.642931223F, 0.236521155F, 0.0527749509F, 0.00714231376F, 0.000586282113F, 2.91903416e-05F,
-       8.81560766e-07F},
-      {0.000183025142F, -0.482139707F, -0.295697093F, -0.0923760757F, -0.0160640348F, -0.00160860398F, -9.42690676e-05F,
-       -3.26077998e-06F},
-      {-0.378942132F, 0.0267490651F, 0.167527661F, 0.0901704207F, 0.0217260998F, 0.00275898352F, 0.000195431101F,
-       7.9326328e-06F},
-      {0.0143439323F, 0.148182914F, -0.00419963617F, -0.0472572967F, -0.0193490833F, -0.00341405184F, -0.000311814278F,
-       -1.57225077e-05F},
-      {0.0876137018F, -0.0515403226F, -0.0468354486F, 0.006062245F, 0.0105924159F, 0.00281589874F, 0.000329903531F,
-       1.99373771e-05F},
+      {0.0F, 0.549298704F, 0.868572116F, 0.976348579F, 0.997447014F, 0.999837518F, 0.99999398F, 0.999999881F},
+      {1.12837923F, 0.849028826F, 0.361680061F, 0.0872289687F, 0.0119105456F, 0.00092075055F, 4.02999285e-05F,
+       9.9872284e-07F},
+      {0.0F, -0.452680171F, -0.38582173F, -0.139610246F, -0.0254041217F, -0.00244948757F, -0.000127989115F,
+       -3.66372183e-06F},
+      {-0.376084656F, -0.122030526F, 0.153746158F, 0.119811296F, 0.0321724974F, 0.00405618176F, 0.000261074892F,
+       8.89258718e-06F},
+      {0.0F, 0.178382099F, 0.0477117188F, -0.0476696603F, -0.0260361955F, -0.00481084501F, -0.000411574118F,
+       -1.78276823e-05F},
+      {0.110482477F, -0.00170852453F, -0.0647005811F, -0.0050089648F, 0.0122096017F, 0.00375292962F, 0.000424464641F,
+       2.23534971e-05F},
   };
 };
-alignas(64) inline constexpr float erf_middle[2][8] = {{0.0F, 0.75F, 1.25F, 1.75F, 2.25F, 2.75F, 3.25F, 3.75F}};
 
 template <bool Fast>
 CPPCUDA_INLINE Vec<float, Fast> erf(Vec<float, Fast> x) {
   using V = Vec<float, Fast>;
   using C = ErfConstants<Fast>;
-  const V size = abs(x), highest(0x1.fffffep1F), t = select(size > highest, highest, size);
-  const auto interval = __builtin_convertvector((t * V(2)).v, typename V::Ints);
-  const V from_middle = t - V::load(erf_middle[0]).permuted(interval);
+  const V size = abs(x), highest(3.9921875F), integers(0x1p23F);
+#if defined(__AVX512F__)
+  const V t = _mm512_min_ps(highest.v, size.v);
+#else
+  const V t = _mm256_min_ps(highest.v, size.v);
+#endif
+  // Adding 2^23 rounds to an integer, whose bits are the last ones of the sum.
+  const V shifted = t * V(15.0F / 8) + integers, from_middle = t - (shifted - integers) * V(8.0F / 15);
+  const auto interval = shifted.ints();
   const V square = from_middle * from_middle;
   const auto pair = [&](int k) __attribute__((always_inline)) {
     return V::load(C::factor[k]).permuted(interval) + V::load(C::factor[k + 1]).permuted(interval) * from_middle;
