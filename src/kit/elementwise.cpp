@@ -291,22 +291,25 @@ void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10
   std::vector<Tensor> memory;
   memory.reserve(in.size() + out.size());
   for (const Tensor*& t : in) t = &memory.emplace_back(t->expand(sizes));
-  const std::vector<const Tensor*> smaller(out.begin(), out.end());
+  std::vector<std::pair<Tensor, const Tensor*>> sums;  // each with what it is the sum of
   for (const Tensor*& t : out) {
-    // The CPU kernels add up what they compute.
-    if (t != nullptr && t->sizes() != sizes && !t->is_cpu()) t = &memory.emplace_back(at::empty(sizes, t->options()));
+    if (t == nullptr || t->sizes() == sizes) continue;
+    Tensor own = *t;
+    while (own.dim() < static_cast<int64_t>(sizes.size())) own = own.unsqueeze(0);
+    if (own.sizes() == sizes) {
+      t = &memory.emplace_back(own);
+    } else if (!own.is_cpu()) {
+      t = &memory.emplace_back(at::empty(sizes, own.options()));
+      sums.emplace_back(own, t);
+    }
   }
   run();
-  for (size_t o = 0; o < out.size(); ++o) {
-    if (out[o] == smaller[o]) continue;
-    const auto extra = static_cast<int64_t>(sizes.size()) - smaller[o]->dim();
+  for (auto& [sum, each] : sums) {
     std::vector<int64_t> dims;
-    for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
-      if (d < extra || smaller[o]->size(d - extra) != sizes[d]) dims.push_back(d);
+    for (int64_t d = 0; d < sum.dim(); ++d) {
+      if (sum.size(d) != each->size(d)) dims.push_back(d);
     }
-    Tensor sum = *smaller[o];
-    for (int64_t d = 0; d < extra; ++d) sum = sum.unsqueeze(0);
-    at::sum_out(sum, *out[o], dims, /*keepdim=*/true);
+    at::sum_out(sum, *each, dims, /*keepdim=*/true);
   }
 }
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import torch
-from cppcuda.kit import KitError, load, new
+from cppcuda.kit import KitError, add, load, new
 
 ROOT = Path(__file__).parents[2]
 HEADER = (ROOT / "tests/second_library/elementwise/swish.h").read_text()
+BROADCASTING = (ROOT / "tests/second_library/elementwise/gated.h").read_text()
 OPERATOR = (ROOT / "examples/one_file/row_sum.cpp").read_text()
 SOURCES = ["swish.h", "row_sum.cpp", "included.h"]
 
@@ -25,19 +26,27 @@ def output_of_load(*arguments: object) -> str:
 def check_emulated_device() -> None:
     """Compiling CUDA kernels, and running them in the emulator, needs no GPU."""
     new("project", "with_cuda", elementwise="swish")
+    add("project", elementwise="gated")
+    Path("project/src/elementwise/gated.h").write_text(BROADCASTING.replace("second", "with_cuda"))
+    Path("project/src/elementwise/gated.cpp").unlink()  # the C++ function, which has other arguments
     try:
-        swish = load("with_cuda", "project/src", emulate=True).swish
+        ops = load("with_cuda", "project/src", emulate=True)
     except KitError as error:
         if not re.search("no nvcc .*was found", " ".join(str(error).split())):
             raise
         print("kit_load: CUDA SKIPPED, there is no nvcc")
         return
     assert torch.cuda.is_available()
+    swish = ops.swish
     x = torch.randn(3, 5, dtype=torch.float64).cuda().requires_grad_()
     torch.testing.assert_close(swish(x, 1.5), x * torch.sigmoid(1.5 * x))
     assert torch.autograd.gradgradcheck(lambda t: swish(t, 1.5), x)
     (gradient,) = torch.autograd.grad(swish(x, 1.5).sum(), x)
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda t: swish(t, 1.5).sum()))(x), gradient)
+    for gate in (x.detach()[0].cos(), x.detach()[:, :1].sin(), x.detach()[0, 0].clone()):
+        inputs = (x, gate.requires_grad_())
+        torch.testing.assert_close(ops.gated(*inputs), x * torch.sigmoid(gate))
+        assert torch.autograd.gradgradcheck(ops.gated, inputs)
     # torch's operators, one of which resizes its output, and one that returns views
     total = torch.empty(0, dtype=x.dtype, device="cuda")
     torch.add(*x.detach().split([1, 2])[1], out=total)

@@ -2,9 +2,17 @@
 #include <c10/core/InferenceMode.h>
 #include <cppcuda/cppcuda.h>
 
+#include "cppcuda/kit/elementwise/math.h"
 #include "testing.h"
 
 namespace {
+
+using cppcuda::kit::detail::has_supported_types;
+static_assert(has_supported_types("a::f(Tensor x, Tensor y, float a, int b=2, bool c=False, float? d=None)"));
+static_assert(!has_supported_types("a::f(float a, Tensor x)"));
+static_assert(!has_supported_types("a::f(Tensor x, Tensor? y)"));
+static_assert(!has_supported_types("a::f(Tensor x, str mode)"));
+static_assert(!has_supported_types("a::f(Tensor x, int[] sizes)"));
 
 using at::Tensor;
 using cppcuda::testing::error_of;

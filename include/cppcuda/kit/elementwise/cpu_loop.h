@@ -7,6 +7,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <concepts>
 #include <utility>
 
 #include "cppcuda/kit/cpu/functions.h"
@@ -26,14 +27,11 @@ struct ElementwiseLoop {
   static constexpr int inputs = Math::inputs, outputs = Math::outputs;
   using A = opmath<T>;
   using V = Vec<A, /*Fast*/ sizeof(T) == 2>;
-  // Tensors that broadcast have gradients that are sums.
-  static constexpr bool has_sums = Math::tensors > 1 && outputs > 1;
 
-  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums,
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal,
                                   Attributes... math) {
-    if (has_sums && sums != 0) return strided<has_sums>(data, steps, n, sums, math...);
     for (int t = 0; t < outputs + inputs; ++t) {
-      if (steps[t] != sizeof(T)) return strided<false>(data, steps, n, 0, math...);
+      if (steps[t] != sizeof(T)) return strided(data, steps, n, math...);
     }
     const T* in[inputs];
     for (int i = 0; i < inputs; ++i) in[i] = reinterpret_cast<const T*>(data[outputs + i]);
@@ -45,6 +43,51 @@ struct ElementwiseLoop {
       nontemporal ? dense_nontemporal(out[0], in, n, math...) : dense<false>(out[0], in, n, math...);
     } else {
       dense<false>(out, nullptr, in, n, math...);
+    }
+  }
+
+  // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
+  // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
+  // stored.) An argument after the attributes has bit o if output number o is added up.
+  template <std::same_as<unsigned>... Sums>
+  [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
+                                                        Attributes... math, Sums... sums) {
+    constexpr bool has_sums = sizeof...(Sums) > 0;
+    constexpr int64_t block = 256;
+    T memory[outputs + inputs][block];
+    A to_sum[has_sums ? outputs : 1][block];
+    for (int64_t begin = 0; begin < n; begin += block) {
+      const int64_t count = n - begin < block ? n - begin : block;
+      const T* in[inputs];
+      for (int input = 0; input < inputs; ++input) {
+        const int t = outputs + input;
+        const int64_t step = steps[t];
+        const char* from = data[t] + begin * step;
+        in[input] = step == sizeof(T) ? reinterpret_cast<const T*>(from) : memory[t];
+        if (step == sizeof(T)) continue;
+        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[t][k], from + k * step, sizeof(T));
+      }
+      T* out[outputs];
+      A* sum[outputs] = {};
+      for (int o = 0; o < outputs; ++o) {
+        const bool is_dense = steps[o] == sizeof(T);
+        out[o] = data[o] == nullptr ? nullptr : is_dense ? reinterpret_cast<T*>(data[o]) + begin : memory[o];
+        if (((sums >> o & 1) | ... | 0U) != 0) {
+          out[o] = nullptr;
+          sum[o] = to_sum[o];
+        }
+      }
+      if constexpr (outputs == 1) {
+        dense<false>(out[0], in, count, math...);
+      } else {
+        dense<has_sums>(out, sum, in, count, math...);
+      }
+      for (int o = 0; o < outputs; ++o) {
+        if (sum[o] != nullptr) add(data[o] + begin * steps[o], steps[o], sum[o], count);
+        if (out[o] == nullptr || steps[o] == sizeof(T)) continue;
+        char* to = data[o] + begin * steps[o];
+        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[o], &memory[o][k], sizeof(T));
+      }
     }
   }
 
@@ -80,50 +123,6 @@ struct ElementwiseLoop {
     });
   }
 
-  // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
-  // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
-  // stored.)
-  template <bool Sums>
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
-                                                        unsigned sums, Attributes... math) {
-    constexpr int64_t block = 256;
-    T memory[outputs + inputs][block];
-    A to_sum[Sums ? outputs : 1][block];
-    for (int64_t begin = 0; begin < n; begin += block) {
-      const int64_t count = n - begin < block ? n - begin : block;
-      const T* in[inputs];
-      for (int input = 0; input < inputs; ++input) {
-        const int t = outputs + input;
-        const int64_t step = steps[t];
-        const char* from = data[t] + begin * step;
-        in[input] = step == sizeof(T) ? reinterpret_cast<const T*>(from) : memory[t];
-        if (step == sizeof(T)) continue;
-        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(&memory[t][k], from + k * step, sizeof(T));
-      }
-      T* out[outputs];
-      A* sum[outputs] = {};
-      for (int o = 0; o < outputs; ++o) {
-        const bool is_dense = steps[o] == sizeof(T);
-        out[o] = data[o] == nullptr ? nullptr : is_dense ? reinterpret_cast<T*>(data[o]) + begin : memory[o];
-        if (Sums && sums >> o & 1) {
-          out[o] = nullptr;
-          sum[o] = to_sum[o];
-        }
-      }
-      if constexpr (outputs == 1) {
-        dense<false>(out[0], in, count, math...);
-      } else {
-        dense<Sums>(out, sum, in, count, math...);
-      }
-      for (int o = 0; o < outputs; ++o) {
-        if (Sums && sum[o] != nullptr) add(data[o] + begin * steps[o], steps[o], sum[o], count);
-        if (out[o] == nullptr || steps[o] == sizeof(T)) continue;
-        char* to = data[o] + begin * steps[o];
-        for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[o], &memory[o][k], sizeof(T));
-      }
-    }
-  }
-
   CPPCUDA_INLINE static void add(char* to, int64_t step, const A* from, int64_t n) {
     A* const sums = reinterpret_cast<A*>(to);
     if (step == 0) {
@@ -157,10 +156,18 @@ template <class Isa, class Math, class T>
 [[gnu::used]] void detail::ElementwiseKernel<Isa, Math, T>::run(char* const* data, const int64_t* steps, int64_t n,
                                                                 bool nontemporal, unsigned sums,
                                                                 [[maybe_unused]] Math math) {
+  const auto run = [&]<class... Attributes>(Attributes... attributes) {
+    using Loop = ElementwiseLoop<Math, T, Attributes...>;
+    // Tensors that broadcast have gradients that are sums.
+    if constexpr (Math::tensors > 1 && Math::outputs > 1) {
+      if (sums != 0) return Loop::strided(data, steps, n, attributes..., sums);
+    }
+    Loop::run(data, steps, n, nontemporal, attributes...);
+  };
   if constexpr (std::is_empty_v<Math>) {
-    ElementwiseLoop<Math, T>::run(data, steps, n, nontemporal, sums);
+    run();
   } else {
-    ElementwiseLoop<Math, T, Math>::run(data, steps, n, nontemporal, sums, math);
+    run(math);
   }
 }
 

@@ -24,6 +24,8 @@ namespace detail {
 // The declarations of the operators, put together at compile time.
 template <class Definition>
 struct ElementwiseText {
+  static_assert(is_checked<Definition>());
+
   static constexpr auto forward = [] {
     FixedText<sizeof(Definition::schema) + 16> text;
     text.append(Definition::schema);
@@ -48,18 +50,6 @@ struct ElementwiseText {
     text.append(declaration.arguments[I].name);
     return text;
   }();
-
-  // What math.h reads.
-  static constexpr bool is_supported = [] {
-    for (size_t i = 0; i < declaration.arguments.size(); ++i) {
-      const Kind kind = declaration.arguments[i].kind;
-      const bool is_attribute =
-          kind == Kind::number || kind == Kind::optional_number || kind == Kind::integer || kind == Kind::boolean;
-      if (i < size_t{input_count<Definition>} ? kind != Kind::tensor : !is_attribute) return false;
-    }
-    return true;
-  }();
-  static_assert(is_supported, "an elementwise operator takes tensors, then attributes float, float?, int or bool");
 };
 
 template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>>

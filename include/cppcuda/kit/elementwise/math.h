@@ -82,6 +82,26 @@ constexpr int count_arguments(const char* schema) {
   while (argument_of_schema(schema, count) != nullptr) ++count;
   return count;
 }
+// Whether all arguments are tensors, followed by attributes that formulas may have.
+constexpr bool has_supported_types(const char* schema) {
+  bool is_attribute = false;
+  for (int i = 0; const char* const type = argument_of_schema(schema, i); ++i) {
+    is_attribute = is_attribute || !starts_with_type(type, "Tensor");
+    bool is_supported = !is_attribute;
+    for (const char* const name : {"float", "float?", "int", "bool"}) is_supported |= starts_with_type(type, name);
+    if (!is_supported) return false;
+  }
+  return true;
+}
+template <class Definition>
+constexpr bool is_checked() {
+  static_assert(has_supported_types(Definition::schema),
+                "an elementwise operator takes tensors, then attributes of type float, float?, int or bool");
+  static_assert(Definition::schema[sizeof(Definition::schema) - 2] == ')',
+                "the schema of an elementwise operator ends with ')': it returns one tensor");
+  return true;
+}
+
 constexpr int count_tensors(const char* schema) {
   int count = 0;
   for (int i = 0; i < count_arguments(schema); ++i) count += starts_with_type(argument_of_schema(schema, i), "Tensor");
@@ -134,6 +154,7 @@ struct ElementwiseMath;
 
 template <class Definition, int... Input, int... Number>
 struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::integer_sequence<int, Number...>> {
+  static_assert(is_checked<Definition>());
   // The operators' own tensors: the inputs or the output, of which there are as many.
   static constexpr int tensors = sizeof...(Input);
   static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
