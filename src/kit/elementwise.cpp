@@ -2,7 +2,6 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
@@ -132,7 +131,7 @@ void run_sums(TensorRefs tensors, size_t outputs, unsigned sums, c10::function_r
     if (!is_sum(o)) continue;
     std::vector<int64_t> sizes(tensors[o]->sizes().begin(), tensors[o]->sizes().end());
     sizes.insert(sizes.begin(), parts);
-    of_parts[o] = at::zeros(sizes, tensors[o]->options().dtype(at::toOpMathType(in.scalar_type())));
+    of_parts[o] = at::zeros(sizes, tensors[o]->options().dtype(at::kDouble));
     expanded[o] = of_parts[o].select(0, 0).expand(in.sizes());
     operands[o] = &expanded[o];
   }

@@ -242,8 +242,7 @@ TEST(Dual, TheDerivativeOfAbsAtZeroIsThatOfTorch) {
   EXPECT_TRUE(std::isnan(abs(Dual<double>(NAN, 1)).tangent));
 }
 
-// A constant multiplied by infinity would be NaN.
-// Where both arguments of max or min are equal, and at the ends of pow's domain.
+// Where both arguments of max or min are equal, or one is NaN, and at the ends of pow's domain.
 TEST(Dual, TheDerivativesAtKinksAreThoseOfTorch) {
   const auto expect_equal = [](auto f, auto torch, double a, double b) {
     const Tensor x = at::full({1}, a, at::kDouble).requires_grad_(), y = at::full({1}, b, at::kDouble).requires_grad_();
@@ -255,6 +254,10 @@ TEST(Dual, TheDerivativesAtKinksAreThoseOfTorch) {
   for (const double a : {-1.0, 0.0, 2.0, double(INFINITY)}) {
     expect_equal([](auto x, auto y) { return kit::max(x, y); }, [](auto x, auto y) { return at::maximum(x, y); }, a, a);
     expect_equal([](auto x, auto y) { return kit::min(x, y); }, [](auto x, auto y) { return at::minimum(x, y); }, a, a);
+  }
+  for (const auto& [a, b] : {std::pair(NAN, 1.0), {1.0, NAN}, {NAN, NAN}}) {
+    expect_equal([](auto x, auto y) { return kit::max(x, y); }, [](auto x, auto y) { return at::maximum(x, y); }, a, b);
+    expect_equal([](auto x, auto y) { return kit::min(x, y); }, [](auto x, auto y) { return at::minimum(x, y); }, a, b);
   }
   for (const auto& [a, b] : {std::pair(0.0, 0.0), {0.0, 2.0}, {2.0, 0.0}, {3.0, 2.0}, {0.0, 1.0}}) {
     expect_equal([](auto x, auto y) { return kit::pow(x, y); }, [](auto x, auto y) { return at::pow(x, y); }, a, b);

@@ -527,3 +527,15 @@ def test_environment_variables_begin_with_the_name_of_the_library() -> None:
         message = f"second: the environment variable {name} must be a non-negative integer, got 'yes'"
         assert message in run(name).stderr
     assert run("CPPCUDA_HUGE_PAGES").returncode == 0
+
+
+def test_sums_of_many_numbers_keep_their_digits() -> None:
+    """One of two sums has as many elements as rows, so there is one part for all of them."""
+    x, gate = torch.full((2_000_000, 1), 0.1), torch.linspace(-0.5, 0.5, 2)
+    for tensors in ((x, gate), (gate, x)):
+        inputs = tuple(t.clone().requires_grad_() for t in tensors)
+        wide = tuple(t.double().requires_grad_() for t in tensors)
+        found = torch.autograd.grad(second.gated(*inputs).sum(), inputs)
+        expected = torch.autograd.grad(OPERATORS["gated"][0](*wide).sum(), wide)
+        for actual, correct in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual.double(), correct, rtol=1e-6, atol=0)

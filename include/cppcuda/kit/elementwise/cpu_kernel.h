@@ -12,7 +12,7 @@ template <class Isa, class Math, class T>
 struct ElementwiseKernel {
   // data and steps (in bytes) are those of the outputs, followed by the inputs. The data of an output that is not
   // requested is null. nontemporal: stores to dense memory bypass the caches. sums has bit o if output number o is
-  // added to numbers of type opmath<T>.
+  // added to numbers of type double.
   static void run(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums, Math math);
 };
 

@@ -123,20 +123,19 @@ struct ElementwiseLoop {
     });
   }
 
+  // In float64, because in float32 many numbers that are added one after another lose digits.
   CPPCUDA_INLINE static void add(char* to, int64_t step, const A* from, int64_t n) {
-    A* const sums = reinterpret_cast<A*>(to);
     if (step == 0) {
       V total = 0;
       for_vectors<V>(n, [&](int64_t i, auto count) { total += V::load(from + i, count); });
       A sum;
       V::sums(&total, std::integral_constant<int, 1>(), &sum);
-      *sums += sum;
-    } else if (step == sizeof(A)) {
-      for_vectors<V>(n, [&](int64_t i, auto count) {
-        (V::load(sums + i, count) + V::load(from + i, count)).store(sums + i, count);
-      });
+      *reinterpret_cast<double*>(to) += sum;
+    } else if (step == sizeof(double)) {
+      double* const sums = reinterpret_cast<double*>(to);
+      for (int64_t k = 0; k < n; ++k) sums[k] += from[k];
     } else {
-      for (int64_t k = 0; k < n; ++k) *reinterpret_cast<A*>(to + k * step) += from[k];
+      for (int64_t k = 0; k < n; ++k) *reinterpret_cast<double*>(to + k * step) += from[k];
     }
   }
 

@@ -99,7 +99,8 @@ struct Dual {
     return a.varies || b.varies ? Dual(value, select(m, a.tangent, b.tangent)) : constant(value);
   }
 
-  // At a kink, the derivatives are those of torch: abs has 0 at 0, and max and min take the mean of both.
+  // At a kink, the derivatives are those of torch: abs has 0 at 0, and max and min take the mean of both. If one is
+  // NaN, they have the derivative 1 with respect to each.
   friend CPPCUDA_HOST_DEVICE Dual abs(Dual a) {
     const A x = a.value;
     return a.with(kit::abs(x), [&] { return sign(x); });
@@ -107,8 +108,8 @@ struct Dual {
   static CPPCUDA_HOST_DEVICE Dual max(Dual a, Dual b) {
     const A value = kit::max(a.value, b.value);
     if (!a.varies && !b.varies) return constant(value);
-    const A mean = (a.tangent + b.tangent) / A(2);
-    return Dual(value, select(a.value > b.value, a.tangent, select(a.value < b.value, b.tangent, mean)));
+    const A sum = a.tangent + b.tangent, otherwise = select(a.value <= b.value, sum / A(2), sum);
+    return Dual(value, select(a.value > b.value, a.tangent, select(a.value < b.value, b.tangent, otherwise)));
   }
   friend CPPCUDA_HOST_DEVICE Dual ceil(Dual a) { return constant(kit::ceil(a.value)); }
   friend CPPCUDA_HOST_DEVICE Dual floor(Dual a) { return constant(kit::floor(a.value)); }
