@@ -71,8 +71,8 @@ MUTATIONS = [
     Mutation(
         "kit.vmap_copies_what_has_no_batch",
         "src/kit/vmap.cpp",
-        "return value.unsqueeze(0).expand_symint(sizes);",
-        "return value.unsqueeze(0).expand_symint(sizes).contiguous();",
+        "value = value.unsqueeze(0).expand_symint(sizes);",
+        "value = value.unsqueeze(0).expand_symint(sizes).contiguous();",
         "pytest test_operators.py vmap_copies_nothing",
     ),
     Mutation(
