@@ -99,8 +99,8 @@ MUTATIONS = [
     Mutation(
         "kit.shapes_may_differ",
         "src/kit/elementwise.cpp",
-        "    check.same_shape(name, t, first_name, *first);\n",
-        "",
+        "check.same_shape(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);",
+        ";",
         "pytest test_operators.py message-",
     ),
     Mutation(
