@@ -62,33 +62,33 @@ struct Family {};
 
 namespace detail {
 
-// Whether a schema goes on with an argument of a type.
-constexpr bool starts_with_type(const char* schema, const char* type) {
-  while (*type != '\0' && *schema == *type) ++schema, ++type;
-  return *type == '\0' && *schema == ' ';
-}
-
-// Where the type of argument number i of a schema begins, or null if there are fewer arguments.
-constexpr const char* argument_of_schema(const char* schema, int i) {
-  for (; *schema != '\0'; ++schema) {
-    const bool is_first = *schema == '(' && schema[1] != ')', is_next = *schema == ',' && schema[1] == ' ';
-    if ((is_first || is_next) && i-- == 0) return schema + (is_first ? 1 : 2);
+// Where the type of argument number i of a schema begins, or -1 if there are fewer arguments. (With sanitizers, gcc 12
+// does not compare a pointer with null in constants.)
+constexpr int argument_position(const char* schema, int i) {
+  for (int at = 0; schema[at] != '\0'; ++at) {
+    const bool is_first = schema[at] == '(' && schema[at + 1] != ')',
+               is_next = schema[at] == ',' && schema[at + 1] == ' ';
+    if ((is_first || is_next) && i-- == 0) return at + (is_first ? 1 : 2);
   }
-  return nullptr;
+  return -1;
 }
 
-constexpr int count_arguments(const char* schema) {
-  int count = 0;
-  while (argument_of_schema(schema, count) != nullptr) ++count;
-  return count;
+// Whether argument number i of a schema has this type.
+constexpr bool has_type(const char* schema, int i, const char* type) {
+  const int at = argument_position(schema, i);
+  if (at < 0) return false;
+  int length = 0;
+  while (type[length] != '\0' && schema[at + length] == type[length]) ++length;
+  return type[length] == '\0' && schema[at + length] == ' ';
 }
+
 // Whether all arguments are tensors, followed by attributes that formulas may have.
 constexpr bool has_supported_types(const char* schema) {
   bool is_attribute = false;
-  for (int i = 0; const char* const type = argument_of_schema(schema, i); ++i) {
-    is_attribute = is_attribute || !starts_with_type(type, "Tensor");
+  for (int i = 0; argument_position(schema, i) >= 0; ++i) {
+    is_attribute = is_attribute || !has_type(schema, i, "Tensor");
     bool is_supported = !is_attribute;
-    for (const char* const name : {"float", "float?", "int", "bool"}) is_supported |= starts_with_type(type, name);
+    for (const char* const type : {"float", "float?", "int", "bool"}) is_supported |= has_type(schema, i, type);
     if (!is_supported) return false;
   }
   return true;
@@ -102,9 +102,14 @@ constexpr bool is_checked() {
   return true;
 }
 
+constexpr int count_arguments(const char* schema) {
+  int count = 0;
+  while (argument_position(schema, count) >= 0) ++count;
+  return count;
+}
 constexpr int count_tensors(const char* schema) {
   int count = 0;
-  for (int i = 0; i < count_arguments(schema); ++i) count += starts_with_type(argument_of_schema(schema, i), "Tensor");
+  for (int i = 0; i < count_arguments(schema); ++i) count += has_type(schema, i, "Tensor") ? 1 : 0;
   return count;
 }
 
@@ -125,12 +130,12 @@ inline constexpr int attribute_count = count_arguments(Definition::schema) - inp
 // The type of an attribute in the arguments of a kernel. It comes after the tensors.
 template <class Definition, int I>
 constexpr auto attribute_type() {
-  constexpr const char* schema = argument_of_schema(Definition::schema, input_count<Definition> + I);
-  if constexpr (starts_with_type(schema, "float?")) {
+  constexpr int argument = input_count<Definition> + I;
+  if constexpr (has_type(Definition::schema, argument, "float?")) {
     return OptionalNumber<double>();
-  } else if constexpr (starts_with_type(schema, "int")) {
+  } else if constexpr (has_type(Definition::schema, argument, "int")) {
     return int64_t();
-  } else if constexpr (starts_with_type(schema, "bool")) {
+  } else if constexpr (has_type(Definition::schema, argument, "bool")) {
     return bool();
   } else {
     return double();
