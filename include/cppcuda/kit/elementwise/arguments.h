@@ -94,6 +94,17 @@ template <class Math>
 void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& out,
                      const std::array<const Tensor*, Math::inputs>& in);
 
+// The same, but the inputs broadcast if the operator has several tensors.
+template <class Math>
+void run_broadcast(Math math, std::array<const Tensor*, Math::outputs> out,
+                   std::array<const Tensor*, Math::inputs> in) {
+  if constexpr (Math::tensors > 1) {
+    run_expanded(out, in, [&] { run_elementwise(math, out, in); });
+  } else {
+    run_elementwise(math, out, in);
+  }
+}
+
 // The first N tensors among the arguments of a call.
 template <size_t N, class... Args>
 std::array<const Tensor*, N> tensors_of(const Args&... args) {
@@ -162,11 +173,7 @@ struct FunctionalKernel {
       in[i] = &zeros;
     }
     const auto math = std::apply([](const auto&... each) { return elementwise_math_of<Math>(each...); }, args.all());
-    if constexpr (Math::tensors > 1) {
-      run_expanded(to, in, [&] { run_elementwise(math, to, in); });
-    } else {
-      run_elementwise(math, to, in);
-    }
+    run_broadcast(math, to, in);
   }
 
  private:
@@ -213,7 +220,7 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
   // The checks that need no memory.
   static void check(Args... args) {
     const auto all = tensors_of<tensors>(args...);
-    if constexpr (Math::inputs > 1) {
+    if constexpr (Math::tensors > 1) {
       check_written_sizes(names_of<TheOp>(), all, Math::inputs, Written == 0 ? 0 : Math::inputs);
     } else {
       check_elementwise(names_of<TheOp>(), all);
@@ -224,10 +231,9 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
   static void run(Args... args) {
     check(args...);
     const Tensor& out = written(args...);
-    auto in = tensors_of<Math::inputs>(args...);
+    const auto in = tensors_of<Math::inputs>(args...);
     check_no_overlap(TheOp::schema(), in, out);
-    std::array to{&out};
-    run_expanded(to, in, [&] { run_elementwise(elementwise_math_of<Math>(args...), to, in); });
+    run_broadcast(elementwise_math_of<Math>(args...), {&out}, in);
   }
 };
 

@@ -115,18 +115,19 @@ struct ElementwiseDoubleBackwardFormula {
     return sizes;
   }
 
-  // A value for each element of the result.
-  static Tensor rounded_whole(const TensorValue& value, const Saved& saved) {
-    const Tensor& like = saved.inputs[First::saved];
-    Tensor each = value.like(in_opmath(like));
-    if constexpr (tensors > 1) each = each.expand_symint(broadcast_sizes(saved));
-    return each.to(like.scalar_type());
+  // A value in opmath for each element of the result.
+  static Tensor each(const TensorValue& value, const Saved& saved) {
+    const Tensor values = value.like(in_opmath(saved.inputs[First::saved]));
+    if constexpr (tensors == 1) return values;
+    return values.expand_symint(broadcast_sizes(saved));
   }
-  // Of a value for each element of the result, the sums for the elements of a tensor that broadcasts.
+  static Tensor rounded(const TensorValue& value, const Saved& saved) {
+    return each(value, saved).to(saved.inputs[First::saved].scalar_type());
+  }
+  // The values summed to the sizes of a tensor, which may broadcast.
   static Tensor rounded_sum(const TensorValue& value, const Tensor& like, const Saved& saved) {
-    if constexpr (tensors == 1) return rounded_whole(value, saved);
-    const Tensor each = value.like(in_opmath(like)).expand_symint(broadcast_sizes(saved));
-    return at::sum_to(each, like.sym_sizes()).to(like.scalar_type());
+    if constexpr (tensors == 1) return rounded(value, saved);
+    return at::sum_to(each(value, saved), like.sym_sizes()).to(like.scalar_type());
   }
 
   static auto math_of(const Saved& saved) {
@@ -146,7 +147,7 @@ struct ElementwiseDoubleBackwardFormula {
     };
     const auto s = math_of(saved).slopes(Dual<Dual<TensorValue>>(along(I), Dual<TensorValue>::constant(h[I]))...);
     Inputs<Op> result;
-    if (need[0]) result[0] = rounded_whole(((h[I] * s.value[I].value.tangent) + ...), saved);
+    if (need[0]) result[0] = rounded(((h[I] * s.value[I].value.tangent) + ...), saved);
     const auto set = [&](size_t i, const Dual<Dual<TensorValue>>& slope) {
       const auto& [value, along_v, varies] = slope.value;
       const Tensor& like = saved.inputs[First::saved + i];
@@ -165,7 +166,7 @@ struct ElementwiseDoubleBackwardFormula {
   static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved, std::index_sequence<I...>) {
     const auto found = math_of(saved)(Dual<TensorValue>(value_of(saved.inputs[I]), value_of(tangents[I]))...);
     Outputs<Op> result;
-    result[0] = rounded_whole(found.value[0].tangent, saved);
+    result[0] = rounded(found.value[0].tangent, saved);
     for (size_t i = 0; i < tensors; ++i) {
       result[1 + i] = rounded_sum(found.value[1 + i].tangent, saved.inputs[First::saved + i], saved);
     }
