@@ -15,7 +15,7 @@ import cppcuda.kit
 import peers
 import torch
 import torch.nn.functional as F
-from targets import FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
+from targets import ACTIVATIONS, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -138,6 +138,36 @@ def formula(op: str, mode: str, elements: int, **where: Any) -> Case:
 
     power = f"2^{elements.bit_length() - 1}"
     return Case(op, mode, power, elements, inputs, contestants, Contestant(plain), moved, **where)
+
+
+def fused(op: str, mode: str, elements: int, **where: Any) -> Case:
+    """An operator between two others under torch.compile, which fuses it, beside the kernel in the same function."""
+
+    def between(f: Callable[[Tensor], Tensor], **options: Any) -> Contestant:
+        return Contestant(torch.compile(lambda x, bias, y: f(x + bias) * y, dynamic=False, **options))
+
+    ours: Callable[[Tensor], Tensor] = getattr(cppcuda.functional, op)
+    kernel = between(ours, options={"joint_custom_pre_pass": None})
+    plain: Callable[[Tensor], Tensor] = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
+
+    def inputs(device: torch.device) -> Tensors:
+        x, y = (noise(elements // 1024, 1024, device=device) for _ in range(2))
+        return x, noise(1024, device=device), y
+
+    moved = (8 * elements, 4 * elements) if mode == "forward" else (12 * elements, 8 * elements)
+    size = f"2^{elements.bit_length() - 1}"
+    contestants = {"cppcuda": between(ours), "kernel": kernel}
+    return Case(
+        f"fused_{op}",
+        mode,
+        size,
+        elements,
+        inputs,
+        contestants,
+        Contestant(lambda x, bias, y: plain(x + bias) * y),
+        moved,
+        **where,
+    )
 
 
 def trilinear(
@@ -485,6 +515,8 @@ def cases() -> Iterator[Case]:
     for op, mode, dtype in product(FORMULAS, ("forward", "both"), ("float32", "bfloat16")):
         for threads in ("all", "one"):
             yield formula(op, mode, 2**24, dtype=dtype, threads=threads, regime="reused")
+    for op, mode, threads in product(ACTIVATIONS, ("forward", "both"), ("all", "one")):
+        yield fused(op, mode, 2**24, threads=threads, regime="reused")
     for mode in modes:
         for features in (1, 7, 8, 32, 256):
             yield trilinear(mode, features)

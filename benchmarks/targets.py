@@ -17,7 +17,7 @@ ROWS = "rows"
 LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 # The numbers of elements of the elementwise cases.
 SIZES = tuple(2**e for e in (6, 10, 14, 17, 20, 22, 24, 26))
-_ACTIVATIONS = ("quick_gelu", "sigmoid")
+ACTIVATIONS = ("quick_gelu", "sigmoid")
 FORMULAS = ("gelu", "mish", "sin", "softplus")
 _LARGE = (2**20, 2**22, 2**24, 2**26)
 
@@ -49,7 +49,7 @@ def _targets() -> Iterator[Target]:
     yield target("sigmoid, any smaller size", "torch.sigmoid", 1, **sigmoid, elements=SIZES[:-1])
     yield target("quick_gelu 2^20", "eager", 2.5, **gelu, elements=2**20)
     yield target("quick_gelu 2^20", "torch.compile", 1.5, **gelu, elements=2**20)
-    for op in _ACTIVATIONS:
+    for op in ACTIVATIONS:
         into = {"op": op, "mode": "forward", "regime": "out"}
         yield target(f"{op} into an existing output, >= 64 MiB", STREAM, 0.9, **into, elements=(2**24, 2**26))
         for dtype in ("bfloat16", "float16"):
@@ -60,6 +60,9 @@ def _targets() -> Iterator[Target]:
     for op, mode, peer in product(FORMULAS, ("forward", "both"), ("built-in", "torch.compile")):
         where = {"op": op, "mode": mode, "regime": "reused"}
         yield target(f"{op} {mode}", peer, 1, **where, dtype=("float32", "bfloat16"), threads=("all", "one"))
+    for op, mode in product(ACTIVATIONS, ("forward", "both")):
+        where = {"op": f"fused_{op}", "mode": mode, "regime": "reused"}
+        yield target(f"{op}(x + b) * y {mode}, compiled", "kernel", 1, **where, threads=("all", "one"))
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode, "size": tuple(f"65536x{f}" for f in (8, 32, 256))}
         bmm = where if mode == "backward" else {**where, "size": "65536x256"}
@@ -136,7 +139,7 @@ def _gpu_targets() -> Iterator[Target]:
         return Target(text, against, at_least, {"regime": GPU_TIME, **where})
 
     any_dtype = ("float32", "float16", "bfloat16")
-    for op in _ACTIVATIONS:
+    for op in ACTIVATIONS:
         yield target(f"{op}, both ways", STREAM, 0.97, op=op, dtype=any_dtype)
     for mode, bound in (("forward", 3.3), ("backward", 4.3)):
         yield target(f"quick_gelu {mode}", "eager", bound, op="quick_gelu", mode=mode, dtype=any_dtype)

@@ -1,9 +1,12 @@
 """Finds the library of operators for the installed torch, builds it if there is none, and loads it once per process."""
 
+import importlib.abc
+import importlib.machinery
 import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,6 +15,10 @@ from cppcuda import _compile
 
 # The folder with lib/, include/ and share/. In an editable installation the Python files are elsewhere.
 PACKAGE: Path = Path(_build.__file__).parent
+
+# The namespaces whose elementwise operators Inductor may compile (_decompose.py), with the versions of their libraries.
+decomposed: dict[str, str] = {}
+_INDUCTOR, _PASS = "torch._inductor.config", "cppcuda._decompose"
 
 
 def torch_release() -> str:
@@ -52,7 +59,37 @@ def _find_library(name: str, package: Path) -> Path:
     return _build_library(name, package, f"{name} has no library for torch {torch.__version__}{others}")
 
 
-def load_library(name: str, package: str | Path, *, namespace: str | None = None) -> Path:
+class _InductorFinder(importlib.abc.MetaPathFinder):
+    """Sets the pass when torch imports Inductor, which takes seconds and which many processes never do."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name == _INDUCTOR else None
+        if spec is not None and spec.loader is not None:
+            sys.meta_path.remove(self)
+            execute = spec.loader.exec_module
+
+            def execute_and_install(module: Any) -> None:
+                execute(module)
+                importlib.import_module(_PASS)
+
+            spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
+        return spec
+
+
+def allow_decomposition(namespace: str, library: Path) -> None:
+    """Lets Inductor compile the elementwise operators of a library together with their neighbours."""
+    if os.environ.get("CPPCUDA_DECOMPOSE") == "0":
+        return
+    is_first = not decomposed
+    file = library.stat()
+    decomposed[namespace] = f"{file.st_mtime_ns} {file.st_size}"
+    if is_first and _INDUCTOR in sys.modules:
+        importlib.import_module(_PASS)
+    elif is_first:
+        sys.meta_path.insert(0, _InductorFinder())
+
+
+def load_library(name: str, package: str | Path, *, namespace: str | None = None, decompose: bool = True) -> Path:
     """Loads a library of operators that was made with the kit, and returns its path.
 
     The library is ``<package>/lib/torch-<minor>/lib<name>.so`` for the minor version of the installed torch. If there
@@ -65,6 +102,8 @@ def load_library(name: str, package: str | Path, *, namespace: str | None = None
         name: the library's name, the first argument of ``cppcuda_add_operators``.
         package: the folder that the library was installed into.
         namespace: the namespace of the operators (default: the name).
+        decompose: whether ``torch.compile`` may replace elementwise operators by their formulas, to fuse them with
+            their neighbours. The environment variable ``CPPCUDA_DECOMPOSE=0`` forbids it for all libraries.
 
     Raises:
         ImportError: There is no library for the installed torch and it could not be built, or the library and its
@@ -85,4 +124,6 @@ def load_library(name: str, package: str | Path, *, namespace: str | None = None
             f"{name}: using {path}, which was loaded first; the package's own {packaged} is not loaded",
             stacklevel=3,
         )
+    if decompose:
+        allow_decomposition(namespace, path)
     return path

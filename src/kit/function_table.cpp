@@ -33,10 +33,10 @@ void add(void* libmvec, Function function, const char* arguments, const std::str
 
 [[maybe_unused]] const bool filled = [] {
   void* const libmvec = dlopen("libmvec.so.1", RTLD_NOW | RTLD_LOCAL);
-#define CPPCUDA_FUNCTION(name) add(libmvec, Function::name, "v", #name);
+#define CPPCUDA_FUNCTION(name, ...) add(libmvec, Function::name, "v", #name);
   CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
-#define CPPCUDA_FUNCTION(name) add(libmvec, Function::name, "vv", #name);
+#define CPPCUDA_FUNCTION(name, ...) add(libmvec, Function::name, "vv", #name);
   CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
   return true;

@@ -85,6 +85,7 @@ def load(
     build_folder: str | Path | None = None,
     verbose: bool = False,
     emulate: bool = False,
+    decompose: bool = True,
 ) -> Any:
     """Builds operators from sources and loads them.
 
@@ -105,6 +106,8 @@ def load(
             accesses outside of tensors and misaligned ones, and races if ``CPPCUDA_EMULATOR_RACES=1`` is in the
             environment; ``docs/kernels.md`` has the others. The first such call must come before the first backward of
             the process.
+        decompose: whether ``torch.compile`` may replace elementwise operators by their formulas, as in
+            :func:`cppcuda.load_library`.
 
     Returns:
         ``torch.ops.<name>``.
@@ -117,6 +120,7 @@ def load(
     import torch
 
     import cppcuda
+    from cppcuda import _load
 
     check_namespace(name)
     files = _files(sources)
@@ -157,6 +161,8 @@ def load(
         raise KitError(str(error)) from None
     torch.ops.load_library(library)
     _loaded[name] = key
+    if decompose:
+        _load.allow_decomposition(name, library)
     if emulate and not is_emulated:
         _use_emulated_device()
     return getattr(torch.ops, name)

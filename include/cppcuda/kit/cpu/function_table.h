@@ -10,7 +10,7 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
 enum class Function {
-#define CPPCUDA_FUNCTION(name) name,
+#define CPPCUDA_FUNCTION(name, ...) name,
   CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION) CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
       count

@@ -22,7 +22,7 @@ template <detail::Function Name, class A, bool Fast, class... Others>
   return x;
 }
 
-#define CPPCUDA_FUNCTION(name)                       \
+#define CPPCUDA_FUNCTION(name, ...)                  \
   template <class A, bool Fast>                      \
   CPPCUDA_INLINE Vec<A, Fast> name(Vec<A, Fast> x) { \
     return call_function<detail::Function::name>(x); \
@@ -30,7 +30,7 @@ template <detail::Function Name, class A, bool Fast, class... Others>
 CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
 
-#define CPPCUDA_FUNCTION(name)                                       \
+#define CPPCUDA_FUNCTION(name, ...)                                  \
   template <class A, bool Fast>                                      \
   CPPCUDA_INLINE Vec<A, Fast> name(Vec<A, Fast> x, Vec<A, Fast> y) { \
     return call_function<detail::Function::name>(x, y);              \

@@ -47,7 +47,7 @@ struct FastFloat {
     return FastFloat(select(fabsf(x) < 0.125F, near, 1 - 2 * approximate_reciprocal(exp_of(2 * x) + 1)));
   }
 
-#define CPPCUDA_FUNCTION(name) \
+#define CPPCUDA_FUNCTION(name, ...) \
   friend __device__ FastFloat name(FastFloat a) { return FastFloat(std::name(a.value)); }
   CPPCUDA_UNARY_FUNCTIONS(CPPCUDA_FUNCTION)
   CPPCUDA_FUNCTION(ceil)
@@ -56,7 +56,7 @@ struct FastFloat {
   CPPCUDA_FUNCTION(sqrt)
   CPPCUDA_FUNCTION(trunc)
 #undef CPPCUDA_FUNCTION
-#define CPPCUDA_FUNCTION(name) \
+#define CPPCUDA_FUNCTION(name, ...) \
   friend __device__ FastFloat name(FastFloat a, FastFloat b) { return FastFloat(std::name(a.value, b.value)); }
   CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
   CPPCUDA_FUNCTION(copysign)

@@ -3,12 +3,10 @@
 // Derivatives of elementwise operators (math.h). The gradients of the inputs are one call of the backward operator, and
 // those of that one call of the double backward operator; what follows is computed by torch's operators.
 
-#include <ATen/ExpandUtils.h>
-
 #include "cppcuda/kit/autograd.h"
 #include "cppcuda/kit/call.h"
 #include "cppcuda/kit/elementwise/family.h"
-#include "cppcuda/kit/elementwise/tensor_value.h"
+#include "cppcuda/kit/elementwise/on_tensors.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -102,32 +100,9 @@ struct ElementwiseDoubleBackwardFormula {
   }
 
  private:
-  static TensorValue value_of(const Tensor& t) {
-    return t.defined() ? TensorValue(in_opmath(t)) : TensorValue(0.0);  // missing tensors are zeros
-  }
-
-  // The sizes to which the operator's tensors broadcast.
-  static c10::SymDimVector broadcast_sizes(const Saved& saved) {
-    c10::SymDimVector sizes(saved.inputs[First::saved].sym_sizes());
-    for (size_t i = 1; i < tensors; ++i) {
-      sizes = at::infer_size_symdimvector(sizes, saved.inputs[First::saved + i].sym_sizes());
-    }
-    return sizes;
-  }
-
-  // A value in opmath for each element of the result.
-  static Tensor each(const TensorValue& value, const Saved& saved) {
-    const Tensor values = value.like(in_opmath(saved.inputs[First::saved]));
-    if constexpr (tensors == 1) return values;
-    return values.expand_symint(broadcast_sizes(saved));
-  }
-  static Tensor rounded(const TensorValue& value, const Saved& saved) {
-    return each(value, saved).to(saved.inputs[First::saved].scalar_type());
-  }
-  // The values summed to the sizes of a tensor, which may broadcast.
-  static Tensor rounded_sum(const TensorValue& value, const Tensor& like, const Saved& saved) {
-    if constexpr (tensors == 1) return rounded(value, saved);
-    return at::sum_to(each(value, saved), like.sym_sizes()).to(like.scalar_type());
+  template <size_t... I>
+  static Rounding<tensors> rounding(const Saved& saved, std::index_sequence<I...>) {
+    return {{saved.inputs[First::saved + I]...}};
   }
 
   static auto math_of(const Saved& saved) {
@@ -146,16 +121,16 @@ struct ElementwiseDoubleBackwardFormula {
       return Dual<TensorValue>(value_of(saved.inputs[First::saved + i]), value_of(saved.inputs[First::direction + i]));
     };
     const auto s = math_of(saved).slopes(Dual<Dual<TensorValue>>(along(I), Dual<TensorValue>::constant(h[I]))...);
+    const auto round = rounding(saved, std::index_sequence<I...>());
     Inputs<Op> result;
-    if (need[0]) result[0] = rounded(((h[I] * s.value[I].value.tangent) + ...), saved);
+    if (need[0]) result[0] = round(((h[I] * s.value[I].value.tangent) + ...));
     const auto set = [&](size_t i, const Dual<Dual<TensorValue>>& slope) {
       const auto& [value, along_v, varies] = slope.value;
-      const Tensor& like = saved.inputs[First::saved + i];
       if (need[First::saved + i]) {
-        result[First::saved + i] = rounded_sum(h0 * along_v + g * slope.tangent.tangent, like, saved);
+        result[First::saved + i] = round.gradient(h0 * along_v + g * slope.tangent.tangent, i);
       }
       if (need[First::direction + i]) {
-        result[First::direction + i] = rounded_sum(h0 * value + g * slope.tangent.value, like, saved);
+        result[First::direction + i] = round.gradient(h0 * value + g * slope.tangent.value, i);
       }
     };
     (set(I, s.value[I]), ...);
@@ -165,11 +140,10 @@ struct ElementwiseDoubleBackwardFormula {
   template <size_t... I>
   static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved, std::index_sequence<I...>) {
     const auto found = math_of(saved)(Dual<TensorValue>(value_of(saved.inputs[I]), value_of(tangents[I]))...);
+    const auto round = rounding(saved, std::make_index_sequence<tensors>());
     Outputs<Op> result;
-    result[0] = rounded(found.value[0].tangent, saved);
-    for (size_t i = 0; i < tensors; ++i) {
-      result[1 + i] = rounded_sum(found.value[1 + i].tangent, saved.inputs[First::saved + i], saved);
-    }
+    result[0] = round(found.value[0].tangent);
+    for (size_t i = 0; i < tensors; ++i) result[1 + i] = round.gradient(found.value[1 + i].tangent, i);
     return result;
   }
 };

@@ -7,6 +7,7 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/elementwise/arguments.h"
+#include "cppcuda/kit/elementwise/on_tensors.h"
 #include "cppcuda/kit/vmap.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -180,6 +181,8 @@ void define_each(torch::Library& m) {
   define_functional<Forward, ForwardKernels<Definition>>(m);
   define_functional<typename Ops::Backward, BackwardKernels<Definition>>(m);
   define_functional<typename Ops::DoubleBackward, DoubleBackwardKernels<Definition>>(m);
+  Decomposition<Forward, ElementwiseForward<Definition>>::define(m);
+  Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
   define_autocast<cast_policy<Definition>()>(m, Forward::name);
   define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
       m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));

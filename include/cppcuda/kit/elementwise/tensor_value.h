@@ -30,6 +30,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/round.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/sinh.h>
@@ -80,7 +81,11 @@ class TensorValue {
     if (b.is_number(0)) return a;
     return map(a, b, [](const auto& x, const auto& y) { return x + y; });
   }
+  // For a number and a tensor, ATen's operators - and / change a tensor in place, which compilers would have to undo.
   friend TensorValue operator-(const TensorValue& a, const TensorValue& b) {
+    if (a.tensor() == nullptr && b.tensor() != nullptr) {
+      return TensorValue(at::rsub(*b.tensor(), std::get<double>(a.value_)));
+    }
     return map(a, b, [](const auto& x, const auto& y) { return x - y; });
   }
   friend TensorValue operator*(const TensorValue& a, const TensorValue& b) {
@@ -89,6 +94,9 @@ class TensorValue {
     return map(a, b, [](const auto& x, const auto& y) { return x * y; });
   }
   friend TensorValue operator/(const TensorValue& a, const TensorValue& b) {
+    if (a.tensor() == nullptr && b.tensor() != nullptr) {
+      return TensorValue(at::full({}, std::get<double>(a.value_), b.tensor()->options()) / *b.tensor());
+    }
     return map(a, b, [](const auto& x, const auto& y) { return x / y; });
   }
 
@@ -116,7 +124,7 @@ class TensorValue {
     return TensorValue(at::where(m.lanes, tensor(a), tensor(b)));
   }
 
-#define CPPCUDA_FUNCTION(name)                                                         \
+#define CPPCUDA_FUNCTION(name, ...)                                                    \
   friend TensorValue name(const TensorValue& a) {                                      \
     return a.map_one([](const Tensor& x) { return detail::torch_functions::name(x); }, \
                      [](double x) { return std::name(x); });                           \
@@ -128,7 +136,7 @@ class TensorValue {
     return a.map_one([](const Tensor& x) { return at::round(x); }, [](double x) { return std::rint(x); });
   }
 
-#define CPPCUDA_FUNCTION(name)                                                 \
+#define CPPCUDA_FUNCTION(name, ...)                                            \
   friend TensorValue name(const TensorValue& a, const TensorValue& b) {        \
     return map_tensors(                                                        \
         a, b, [](const Tensor& x, const Tensor& y) { return at::name(x, y); }, \
