@@ -34,9 +34,17 @@ class Decompose(CustomGraphPass):
         return get_hash_for_files((__file__,), str(sorted(decomposed.items())))
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        formulas = {op: formula for namespace in decomposed for op, formula in _formulas(namespace)}
-        traced = {node: _trace(formulas[node.target], node) for node in graph.nodes if node.target in formulas}
-        replaced = {node: body for node, body in traced.items() if _is_faster(body, _count_fused(node, traced))}
+        namespaces = {op.namespace for op in map(_operator, graph.nodes) if op} & decomposed.keys()
+        formulas = {op: formula for namespace in namespaces for op, formula in _formulas(namespace)}
+        replaced = {node: _trace(formulas[node.target], node) for node in graph.nodes if node.target in formulas}
+        count = -1
+        while count != len(replaced):  # what stays a kernel is no neighbour of the others
+            count = len(replaced)
+            replaced = {
+                node: body
+                for node, body in replaced.items()
+                if _has_strides_of(body, node) and _is_faster(body, _count_fused(node, replaced))
+            }
         for node, body in replaced.items():
             _replace(node, body)
 
@@ -77,6 +85,20 @@ def _name(node: Node) -> str:
     return op._overloadpacket.__name__ if op else ""
 
 
+def _has_strides_of(body: torch.fx.Graph, node: Node) -> bool:
+    """Whether the results have the same strides. torch's operators order memory otherwise if layouts are mixed."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    computed = pytree.tree_leaves(body.find_nodes(op="output")[0].args)
+    expected = pytree.tree_leaves(node.meta["val"])
+    return all(
+        statically_known_true(a == b)
+        for new, old in zip(computed, expected, strict=True)
+        if new is not None  # an unrequested gradient
+        for a, b in zip(new.meta["val"].stride(), old.stride(), strict=True)
+    )
+
+
 def _is_faster(body: torch.fx.Graph, fused: int) -> bool:
     """Whether a formula that is fused with so many neighbours is faster than the kernel (docs/performance.md)."""
     names = [_name(n) for n in body.nodes]
@@ -88,7 +110,7 @@ def _is_faster(body: torch.fx.Graph, fused: int) -> bool:
     return value.dtype.itemsize > 2 and fused >= sum(_COST.get(name, 0) for name in names)
 
 
-def _count_fused(node: Node, formulas: Container[Node]) -> int:
+def _count_fused(node: Node, replaced: Container[Node]) -> int:
     """The tensors that a formula would not read from memory, and 1 if the result would not be written for others."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -103,14 +125,16 @@ def _count_fused(node: Node, formulas: Container[Node]) -> int:
         op = _operator(other)
         if op is None or torch.Tag.pointwise not in op.tags:
             return False
-        return other in formulas or op.namespace in ("aten", "prims")
+        return other in replaced or op.namespace in ("aten", "prims")
 
     # What is smaller, such as a bias, costs little to read.
-    sizes = [value.numel() for value in pytree.tree_leaves(node.meta["val"])]
+    def sizes(n: Node) -> list[Any]:
+        return [value.numel() for value in pytree.tree_leaves(n.meta["val"])]
+
     sources = [
         source
         for source in nearest("all_input_nodes", node)
-        if is_pointwise(source) and any(statically_known_true(source.meta["val"].numel() == size) for size in sizes)
+        if is_pointwise(source) and any(statically_known_true(a == b) for a in sizes(source) for b in sizes(node))
     ]
     users = list(nearest("users", node))
     return len(sources) + (bool(users) and all(map(is_pointwise, users)))

@@ -96,6 +96,10 @@ def test_several_tensors_and_attributes() -> None:
         return second.lorentzian(x, center, height, width) * 3
 
     assert in_graphs(function, X, X, Y, 0.5) == [["fused"], ["fused"]]
+    # A neighbour may have several results, as the gradient of `gated` has.
+    assert in_graphs(lambda x, y: second.gated(ops.sigmoid(x + y), y), X, Y)[0] == ["fused"]
+    # A formula with two slow functions stays a kernel, so its neighbour has none.
+    assert in_graphs(lambda x: ops.sigmoid(second.softplus(x)), X)[0] == ["softplus", "sigmoid"]
     # The kernel adds up the gradient of a tensor that broadcasts.
     assert in_graphs(function, X, BIAS, Y, 0.5)[1] == ["fused", "_lorentzian_backward"]
 
@@ -106,6 +110,18 @@ def test_a_decomposition_computes_what_its_operator_does(entry: OpEntry, dtype: 
     sample = entry.sample("basic", dtype)
     actual = getattr(ops, f"_decompose_{entry.base_name}")(*sample.args)
     torch.testing.assert_close(actual, entry.op(*sample.args))
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(not LIBRARY, reason="CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)")
+def test_results_keep_their_strides() -> None:
+    """torch's operators order memory otherwise than the kit's if the layouts of their inputs are mixed."""
+    x, y = torch.randn(1, 3, 1, 5), torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return second.gated(x * 2, y + x)
+
+    assert torch.compile(function)(x, y).stride() == function(x, y).stride() == (60, 1, 15, 3)
 
 
 @pytest.mark.skipif(not LIBRARY, reason="CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)")
@@ -170,10 +186,8 @@ thread.start()
 thread.join()
 """
     run_python(code)
-    before = "import torch._inductor.config as config\n"
-    run_python(before + "import cppcuda\nassert type(config.joint_custom_pre_pass).__name__ == 'Decompose'")
-    own = "mine = config.joint_custom_pre_pass = lambda graph: None\n"
-    run_python(before + own + "import cppcuda\nassert config.joint_custom_pre_pass is mine")
+    own = "import torch._inductor.config as config\nmine = config.joint_custom_pre_pass = lambda graph: None\n"
+    run_python(own + "import cppcuda, cppcuda._decompose\nassert config.joint_custom_pre_pass is mine")
 
 
 def test_the_cache_of_compiled_graphs_knows_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
