@@ -18,7 +18,7 @@ PACKAGE: Path = Path(_build.__file__).parent
 
 # The namespaces whose elementwise operators Inductor may compile (_decompose.py), with the versions of their libraries.
 decomposed: dict[str, str] = {}
-_INDUCTOR, _PASS = "torch._inductor.config", "cppcuda._decompose"
+_INDUCTOR = "torch._inductor.config"
 
 
 def torch_release() -> str:
@@ -70,10 +70,17 @@ class _InductorFinder(importlib.abc.MetaPathFinder):
 
             def execute_and_install(module: Any) -> None:
                 execute(module)
-                importlib.import_module(_PASS)
+                _set_pass()
 
             spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
+
+
+def _set_pass() -> None:
+    try:
+        importlib.import_module("cppcuda._decompose")
+    except (AttributeError, ImportError, KeyError) as error:  # names that are not public; everything else works
+        warnings.warn(f"with torch {torch.__version__} elementwise operators are not fused: {error}", stacklevel=2)
 
 
 def allow_decomposition(namespace: str, library: Path) -> None:
@@ -84,7 +91,7 @@ def allow_decomposition(namespace: str, library: Path) -> None:
     file = library.stat()
     decomposed[namespace] = f"{file.st_mtime_ns} {file.st_size}"
     if is_first and _INDUCTOR in sys.modules:
-        importlib.import_module(_PASS)
+        _set_pass()
     elif is_first:
         sys.meta_path.insert(0, _InductorFinder())
 
