@@ -19,6 +19,8 @@ from targets import ACTIVATIONS, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, 
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
+# The simplest code that somebody would write; torch.compile compiles it.
+SIMPLEST: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}
 
 
 def unchanged(*tensors: Tensor) -> Tensors:
@@ -87,8 +89,7 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
         "sigmoid": {"eager": (peers.sigmoid, peers.sigmoid_into), "torch.sigmoid": (torch.sigmoid, torch.sigmoid)},
         "quick_gelu": {"eager": (peers.quick_gelu, peers.quick_gelu_into)},
     }[op]
-    # The simplest code that somebody would write; torch.compile compiles it.
-    simplest = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
+    simplest = SIMPLEST[op]
 
     def inputs(device: torch.device) -> Tensors:
         if layout == "strided":
@@ -148,7 +149,7 @@ def fused(op: str, mode: str, elements: int, **where: Any) -> Case:
 
     ours: Callable[[Tensor], Tensor] = getattr(cppcuda.functional, op)
     kernel = between(ours, options={"joint_custom_pre_pass": None})
-    plain: Callable[[Tensor], Tensor] = {"sigmoid": torch.sigmoid, "quick_gelu": peers.quick_gelu}[op]
+    plain = SIMPLEST[op]
 
     def inputs(device: torch.device) -> Tensors:
         x, y = (noise(elements // 1024, 1024, device=device) for _ in range(2))

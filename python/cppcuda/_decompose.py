@@ -36,15 +36,12 @@ class Decompose(CustomGraphPass):
     def __call__(self, graph: torch.fx.Graph) -> None:
         namespaces = {op.namespace for op in map(_operator, graph.nodes) if op} & decomposed.keys()
         formulas = {op: formula for namespace in namespaces for op, formula in _formulas(namespace)}
-        replaced = {node: _trace(formulas[node.target], node) for node in graph.nodes if node.target in formulas}
+        traced = {node: _trace(formulas[node.target], node) for node in graph.nodes if node.target in formulas}
+        replaced = {node: body for node, body in traced.items() if _has_strides_of(body, node)}
         count = -1
         while count != len(replaced):  # what stays a kernel is no neighbour of the others
             count = len(replaced)
-            replaced = {
-                node: body
-                for node, body in replaced.items()
-                if _has_strides_of(body, node) and _is_faster(body, _count_fused(node, replaced))
-            }
+            replaced = {node: body for node, body in replaced.items() if _is_faster(body, _count_fused(node, replaced))}
         for node, body in replaced.items():
             _replace(node, body)
 
@@ -127,10 +124,10 @@ def _count_fused(node: Node, replaced: Container[Node]) -> int:
             return False
         return other in replaced or op.namespace in ("aten", "prims")
 
-    # What is smaller, such as a bias, costs little to read.
     def sizes(n: Node) -> list[Any]:
         return [value.numel() for value in pytree.tree_leaves(n.meta["val"])]
 
+    # A tensor that broadcasts, such as a bias, is smaller than the result, so reading it takes little time.
     sources = [
         source
         for source in nearest("all_input_nodes", node)

@@ -47,9 +47,6 @@ def in_graphs(function: Callable[..., Tensor], *args: Any, **options: Any) -> li
     return names
 
 
-ALONE = [["quick_gelu"], ["_quick_gelu_backward"]]
-
-
 @pytest.mark.compiles
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_neighbours_become_one_kernel(dynamic: bool) -> None:
@@ -63,7 +60,7 @@ def test_neighbours_become_one_kernel(dynamic: bool) -> None:
 @pytest.mark.parametrize(
     ("function", "args", "names"),
     [
-        (lambda x: ops.quick_gelu(x), (X,), ALONE),
+        (lambda x: ops.quick_gelu(x), (X,), [["quick_gelu"], ["_quick_gelu_backward"]]),
         (lambda x: ops.quick_gelu(x).sum(-1), (X,), [["quick_gelu", "fused"], ["_quick_gelu_backward"]]),
         (lambda x: ops.sigmoid(ops.sigmoid(x)), (X,), [["fused"], ["fused"]]),
         (lambda x: ops.sigmoid((x * 2).view(-1, 5)).unsqueeze(1), (X,), [["fused"], ["fused"]]),
@@ -73,7 +70,7 @@ def test_neighbours_become_one_kernel(dynamic: bool) -> None:
             (BIAS,),
             [["fused", "quick_gelu"], ["_quick_gelu_backward", "fused"]],
         ),
-        # In the gradient there are two functions more than tensors that would not be read.
+        # The formula of the gradient calls two functions, and fusing it would save reading one tensor.
         (lambda x: ops.quick_gelu(x + 1), (X,), [["fused"], ["_quick_gelu_backward"]]),
         (
             lambda x: ops.quick_gelu(x + 1) * 2,
@@ -98,7 +95,7 @@ def test_several_tensors_and_attributes() -> None:
     assert in_graphs(function, X, X, Y, 0.5) == [["fused"], ["fused"]]
     # A neighbour may have several results, as the gradient of `gated` has.
     assert in_graphs(lambda x, y: second.gated(ops.sigmoid(x + y), y), X, Y)[0] == ["fused"]
-    # A formula with two slow functions stays a kernel, so its neighbour has none.
+    # softplus stays a kernel, so no neighbour of sigmoid is fused.
     assert in_graphs(lambda x: ops.sigmoid(second.softplus(x)), X)[0] == ["softplus", "sigmoid"]
     # The kernel adds up the gradient of a tensor that broadcasts.
     assert in_graphs(function, X, BIAS, Y, 0.5)[1] == ["fused", "_lorentzian_backward"]
@@ -176,14 +173,16 @@ def test_it_is_never_in_an_exported_program() -> None:
 def test_inductor_is_not_imported_for_it() -> None:
     code = """
 import sys, threading, cppcuda
-assert "torch._inductor.config" not in sys.modules and len(sys.meta_path) == len(set(sys.meta_path))
+assert "torch._inductor.config" not in sys.modules
 import torch._inductor.config as config
-def check():
-    assert type(config.joint_custom_pre_pass).__name__ == "Decompose", config.joint_custom_pre_pass
-thread = threading.Thread(target=check)
-check()
+found = []
+def look():
+    found.append(type(config.joint_custom_pre_pass).__name__)
+thread = threading.Thread(target=look)
+look()
 thread.start()
 thread.join()
+assert found == ["Decompose"] * 2, found
 """
     run_python(code)
     own = "import torch._inductor.config as config\nmine = config.joint_custom_pre_pass = lambda graph: None\n"

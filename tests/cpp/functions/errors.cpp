@@ -1,9 +1,8 @@
 // Measures the greatest error of each function of kit/math/functions.h on vectors, and exits with 1 if one is greater
 // than that file says.
 //
-//   cppcuda_function_errors [STEP]    every STEP-th float32 value (default: 4099), as many pairs of values, and an
-//   eighth
-//                                     as many float64 values, up to ten million
+//   cppcuda_function_errors [STEP]    every STEP-th float32 value (default: 4099), as many pairs of values,
+//                                     and an eighth as many float64 values, up to ten million
 //
 // float32 is compared with the vectors of float64, and these with the C library's functions of quadruple precision.
 // Errors are in units in the last place of the exact result.

@@ -40,10 +40,9 @@ CPPCUDA_BINARY_FUNCTIONS(CPPCUDA_FUNCTION)
 #undef CPPCUDA_FUNCTION
 
 #if defined(__AVX2__)
-// sin and cos of float32. x = m pi + r with |r| <= pi / 2, where m is an integer n for sin, and n - 1/2 for cos; both
-// are
-// (-1)^n sin(r), a minimax polynomial with a relative error of 6e-9, or 1.1e-6 for 16 bits. pi has three parts: m times
-// the first is subtracted without an error (fma), and the others are small.
+// sin and cos of float32. x = m pi + r with |r| <= pi / 2, where m is an integer n for sin, and n - 1/2 for cos. Both
+// functions are (-1)^n sin(r), for which there is a minimax polynomial with a relative error of 6e-9, or 1.1e-6 for 16
+// bits. pi has three parts: m times the first is subtracted without an error (fma), and the others are small.
 template <detail::Function Name, bool Fast>
 CPPCUDA_INLINE Vec<float, Fast> sin_or_cos(Vec<float, Fast> x) {
   using V = Vec<float, Fast>;

@@ -94,10 +94,8 @@ class TensorValue {
     return map(a, b, [](const auto& x, const auto& y) { return x * y; });
   }
   friend TensorValue operator/(const TensorValue& a, const TensorValue& b) {
-    if (a.tensor() == nullptr && b.tensor() != nullptr) {
-      return TensorValue(at::full({}, std::get<double>(a.value_), b.tensor()->options()) / *b.tensor());
-    }
-    return map(a, b, [](const auto& x, const auto& y) { return x / y; });
+    const auto divide = [](const auto& x, const auto& y) { return x / y; };
+    return a.tensor() == nullptr ? map_tensors(a, b, divide, divide) : map(a, b, divide);
   }
 
   // A comparison. That of two numbers has no tensor.

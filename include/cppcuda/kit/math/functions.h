@@ -13,7 +13,7 @@
 // Calls F(name, error32, error64) for each function of one argument, and of two, that comes from the C library on a
 // CPU. The errors are the greatest for vectors of float32 and of float64, in units in the last place, of every float32
 // value or 2^32 pairs, and of 10^7 float64 values of any size, measured with glibc 2.36
-// (tests/cpp/functions/errors.cpp; with the base instruction set every 16th float32 value or pair).
+// (tests/cpp/functions/errors.cpp). docs/kit.md says which of them were measured with fewer values.
 #define CPPCUDA_UNARY_FUNCTIONS(F) \
   F(acos, 2.4, 2.0)                \
   F(asin, 3.2, 2.9)                \
