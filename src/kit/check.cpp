@@ -86,7 +86,7 @@ void Checker::same_shape(std::string_view argument, const Tensor& t, std::string
 }
 
 c10::SymDimVector Checker::broadcast(std::span<const std::string_view> arguments,
-                                     std::span<const Tensor* const> tensors) const {
+                                     std::span<const c10::SymIntArrayRef> all, const char* which) const {
   const auto is_one = [](const c10::SymInt& size) {
     return size.is_heap_allocated() ? TORCH_GUARD_OR_FALSE(size.sym_eq(1)) : size.as_int_unchecked() == 1;
   };
@@ -95,9 +95,9 @@ c10::SymDimVector Checker::broadcast(std::span<const std::string_view> arguments
     for (size_t j = 1; j < i; ++j) names.append(" and ").append(arguments[j]);
     return names;
   };
-  c10::SymDimVector sizes(tensors[0]->sym_sizes());
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    const auto own = tensors[i]->sym_sizes();
+  c10::SymDimVector sizes(all[0]);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const auto own = all[i];
     const c10::SymDimVector before = sizes;
     if (own.size() > sizes.size()) sizes.insert(sizes.begin(), own.begin(), own.end() - sizes.size());
     for (size_t d = 1; d <= own.size() && d <= before.size(); ++d) {
@@ -107,7 +107,7 @@ c10::SymDimVector Checker::broadcast(std::span<const std::string_view> arguments
         result = size;
       } else {
         TORCH_CHECK(is_one(size) || expect_equal(size, result), op_, ": ", arguments[i], " must broadcast with ",
-                    before, ", the shape of ", names_before(i), ", got ", own);
+                    before, ", ", which, names_before(i), ", got ", own);
       }
     }
   }

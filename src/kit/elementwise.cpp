@@ -95,13 +95,46 @@ struct IteratorLoop {
   int64_t inner, outer;
 };
 
+// Tensors as the loops take them: of a tensor of points, the first value of each. `distances` has, in bytes, how far
+// all values are from the first one, tensor by tensor.
+struct FirstValues {
+  std::vector<Tensor> memory;
+  std::vector<const Tensor*> tensors;
+  std::vector<int64_t> distances;
+  std::vector<std::array<int64_t, 2>> own_strides;  // of the dims of the values
+
+  FirstValues(TensorRefs all, OwnSizesOf own) : tensors(all.begin(), all.end()) {
+    if (own.empty()) return;
+    memory.reserve(all.size());
+    for (size_t t = 0; t < all.size(); ++t) {
+      const auto& [rank, sizes, is_valid] = own[t];
+      own_strides.push_back({0, 0});
+      if (all[t] != nullptr) {
+        Tensor first = *all[t];
+        for (int d = rank - 1; d >= 0; --d) {
+          own_strides[t][d] = first.stride(-1);
+          first = first.select(-1, 0);
+        }
+        tensors[t] = &memory.emplace_back(first);
+      }
+      const int64_t size = all[t] != nullptr ? all[t]->element_size() : 0;
+      for (int i = 0; i < sizes[0]; ++i) {
+        for (int j = 0; j < sizes[1]; ++j) distances.push_back((i * own_strides[t][0] + j * own_strides[t][1]) * size);
+      }
+    }
+  }
+};
+
 // Calls row(data, steps) for the rows of an iterator over the tensors that are not null, with a pointer and a step for
-// every tensor. Adds `offsets`, if there are any, to the pointers. The last tensor is an input.
+// every tensor, and the distances after the steps. Adds `offsets`, if there are any, to the pointers. The last tensor
+// is an input.
 template <class Row>
-void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, const IteratorLoop& of, Row row) {
+void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, std::span<const int64_t> distances,
+              const IteratorLoop& of, Row row) {
   const size_t operands = std::count_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; });
   std::array<char*, max_operands> data{};
-  std::array<int64_t, max_operands> steps;
+  c10::SmallVector<int64_t, max_operands> steps(tensors.size());
+  steps.append(distances.begin(), distances.end());
   for (int64_t j = 0; j < of.outer; ++j) {
     for (size_t t = 0, operand = 0; t < tensors.size(); ++t) {
       steps[t] = tensors.back()->element_size();
@@ -115,9 +148,10 @@ void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, const Iterat
 
 // Some outputs are sums. The elements are divided into parts, whose number depends on the sizes only, so that the
 // results do not depend on the number of threads; each part has sums of its own, which are added in order.
-void run_sums(TensorRefs tensors, size_t outputs, unsigned sums, c10::function_ref<CpuLoop> loop) {
+void run_sums(TensorRefs tensors, size_t outputs, OwnSizesOf own, unsigned sums, c10::function_ref<CpuLoop> loop) {
   constexpr int64_t max_parts = 64;
-  const Tensor& in = *tensors[outputs];
+  const FirstValues inputs(tensors, own);
+  const Tensor& in = *inputs.tensors[outputs];
   const auto is_sum = [&](size_t t) { return t < outputs && (sums >> t & 1) != 0; };
   int64_t of_part = grain_size;  // clearing and adding up the sums should take little time beside the elements
   for (size_t o = 0; o < outputs; ++o) {
@@ -132,10 +166,14 @@ void run_sums(TensorRefs tensors, size_t outputs, unsigned sums, c10::function_r
     std::vector<int64_t> sizes(tensors[o]->sizes().begin(), tensors[o]->sizes().end());
     sizes.insert(sizes.begin(), parts);
     of_parts[o] = at::zeros(sizes, tensors[o]->options().dtype(at::kDouble));
-    expanded[o] = of_parts[o].select(0, 0).expand(in.sizes());
+    expanded[o] = of_parts[o].select(0, 0);
     operands[o] = &expanded[o];
   }
-  const TensorRefs all{operands.data(), tensors.size()};
+  FirstValues first({operands.data(), tensors.size()}, own);
+  for (size_t o = 0; o < outputs; ++o) {
+    if (is_sum(o)) first.tensors[o] = &(expanded[o] = first.tensors[o]->expand(in.sizes()));
+  }
+  const TensorRefs all = first.tensors;
   auto iterator = iterator_over(all, outputs);
   at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
@@ -145,7 +183,7 @@ void run_sums(TensorRefs tensors, size_t outputs, unsigned sums, c10::function_r
       }
       iterator.serial_for_each(
           [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
-            run_rows(all, offsets, {data, steps, inner, outer},
+            run_rows(all, offsets, first.distances, {data, steps, inner, outer},
                      [&](char* const* each, const int64_t* each_step) { loop(each, each_step, inner, false, sums); });
           },
           {elements * part / parts, elements * (part + 1) / parts});
@@ -172,6 +210,41 @@ size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRef
     check.same_device(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
   }
   return first;
+}
+
+// "[..., 3, 3]"
+std::string spell(const OwnSizes& own) {
+  std::string result = "[...";
+  for (int d = 0; d < own.rank; ++d) result += ", " + std::to_string(own.sizes[d]);
+  return result + "]";
+}
+
+void check_own_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own) {
+  for (size_t i = 0; i < tensors.size() && !own.empty(); ++i) {
+    if (tensors[i] == nullptr) continue;
+    const auto sizes = tensors[i]->sym_sizes();
+    const auto rank = static_cast<size_t>(own[i].rank);
+    bool has_own = sizes.size() >= rank;
+    for (size_t d = 0; has_own && d < rank; ++d) {
+      has_own = TORCH_GUARD_OR_FALSE(sizes[sizes.size() - rank + d].sym_eq(own[i].sizes[d]));
+    }
+    TORCH_CHECK(has_own, names.op, ": ", names.tensors[i], " must be ", spell(own[i]), ", got ", sizes);
+  }
+}
+
+// The sizes of a tensor before those of a point's values.
+template <class Sizes>
+Sizes leading(const Sizes& sizes, OwnSizesOf own, size_t tensor) {
+  return own.empty() ? sizes : sizes.slice(0, sizes.size() - static_cast<size_t>(own[tensor].rank));
+}
+
+// The sizes to which `count` tensors broadcast, from number `first` on, without those of a point's values.
+c10::SymDimVector broadcast(const Checker& check, std::span<const std::string_view> names, TensorRefs tensors,
+                            OwnSizesOf own, size_t first, size_t count) {
+  c10::SmallVector<c10::SymIntArrayRef, 4> sizes;
+  for (size_t i = first; i < first + count; ++i) sizes.push_back(leading(tensors[i]->sym_sizes(), own, i));
+  return check.broadcast(names.subspan(first, count), {sizes.data(), sizes.size()},
+                         own.empty() ? "the shape of " : "the dims before the last ones of ");
 }
 
 }  // namespace
@@ -203,24 +276,36 @@ void check_elementwise(const ElementwiseNames& names, TensorRefs tensors) {
   }
 }
 
-c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, size_t first, size_t count) {
+c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own) {
+  sizes.append(own.sizes, own.sizes + own.rank);
+  return sizes;
+}
+
+c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t first,
+                                     size_t count) {
   const Checker check(names.op);
   check_each(check, names, tensors);
   const std::span all(names.tensors);
-  auto sizes = check.broadcast(all.subspan(first, count), tensors.subspan(first, count));
+  check_own_sizes(names, tensors, own);
+  auto sizes = broadcast(check, all, tensors, own, first, count);
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i] == nullptr) continue;
-    if (i < first) check.same_shape(all[i], *tensors[i], "the output", sizes);
+    if (i < first) {
+      check.same_shape(all[i], *tensors[i], "the output", own.empty() ? sizes : with_own(sizes, own[i]));
+    }
     if (i >= first + count) check.same_shape(all[i], *tensors[i], all[i - count], *tensors[i - count]);
   }
   return sizes;
 }
 
-void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, size_t count, size_t written) {
+void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
+                         size_t written) {
   const Checker check(names.op);
   check_each(check, names, tensors);
-  const auto sizes = check.broadcast(std::span(names.tensors).first(count), tensors.first(count));
-  check.same_shape(names.tensors[written], *tensors[written], "the result", sizes);
+  check_own_sizes(names, tensors.first(count), own);
+  const auto sizes = broadcast(check, names.tensors, tensors, own, 0, count);
+  check.same_shape(names.tensors[written], *tensors[written], "the result",
+                   own.empty() ? sizes : with_own(sizes, own[written]));
 }
 
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors) {
@@ -280,26 +365,38 @@ void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> te
   run();
 }
 
-void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10::function_ref<void()> run) {
-  const auto have_sizes = [](std::span<const Tensor*> tensors, at::IntArrayRef sizes) {
-    return std::all_of(tensors.begin(), tensors.end(), [&](const Tensor* t) { return !t || t->sizes() == sizes; });
+void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, OwnSizesOf own,
+                  c10::function_ref<void()> run) {
+  const OwnSizesOf own_in = own.empty() ? own : own.subspan(out.size());
+  const auto have_sizes = [](std::span<const Tensor*> tensors, OwnSizesOf values, at::IntArrayRef sizes) {
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t] != nullptr && leading(tensors[t]->sizes(), values, t) != sizes) return false;
+    }
+    return true;
   };
-  if (have_sizes(in, in[0]->sizes()) && have_sizes(out, in[0]->sizes())) return run();
+  const auto first = leading(in[0]->sizes(), own_in, 0);
+  if (have_sizes(in, own_in, first) && have_sizes(out, own, first)) return run();
   std::vector<int64_t> sizes;
-  for (const Tensor* t : in) sizes = at::infer_size(sizes, t->sizes());
+  for (size_t i = 0; i < in.size(); ++i) sizes = at::infer_size(sizes, leading(in[i]->sizes(), own_in, i));
+  const auto with_values = [&](OwnSizesOf values, size_t t) {
+    std::vector<int64_t> result = sizes;
+    if (!values.empty()) result.insert(result.end(), values[t].sizes, values[t].sizes + values[t].rank);
+    return result;
+  };
   std::vector<Tensor> memory;
   memory.reserve(in.size() + out.size());
-  for (const Tensor*& t : in) t = &memory.emplace_back(t->expand(sizes));
+  for (size_t i = 0; i < in.size(); ++i) in[i] = &memory.emplace_back(in[i]->expand(with_values(own_in, i)));
   std::vector<std::pair<Tensor, const Tensor*>> sums;  // each with what it is the sum of
-  for (const Tensor*& t : out) {
-    if (t == nullptr || t->sizes() == sizes) continue;
-    Tensor own = *t;
-    while (own.dim() < static_cast<int64_t>(sizes.size())) own = own.unsqueeze(0);
-    if (own.sizes() == sizes) {
-      t = &memory.emplace_back(own);
-    } else if (!own.is_cpu()) {
-      t = &memory.emplace_back(at::empty(sizes, own.options()));
-      sums.emplace_back(own, t);
+  for (size_t o = 0; o < out.size(); ++o) {
+    const auto whole = with_values(own, o);
+    if (out[o] == nullptr || out[o]->sizes() == whole) continue;
+    Tensor t = *out[o];
+    while (t.dim() < static_cast<int64_t>(whole.size())) t = t.unsqueeze(0);
+    if (t.sizes() == whole) {
+      out[o] = &memory.emplace_back(t);
+    } else if (!t.is_cpu()) {
+      out[o] = &memory.emplace_back(at::empty(whole, t.options()));
+      sums.emplace_back(t, out[o]);
     }
   }
   run();
@@ -312,16 +409,17 @@ void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10
   }
 }
 
-void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop) {
+void run_cpu_loop(TensorRefs tensors, size_t outputs, OwnSizesOf own, c10::function_ref<CpuLoop> loop) {
   const size_t count = tensors.size();
   TORCH_INTERNAL_ASSERT(count <= max_operands);
   const Tensor& in = *tensors[outputs];
+  const auto sizes = leading(in.sizes(), own, outputs);
   unsigned sums = 0;
   for (size_t o = 0; o < outputs; ++o) {
-    if (tensors[o] != nullptr && tensors[o]->sizes() != in.sizes()) sums |= 1U << o;
+    if (tensors[o] != nullptr && leading(tensors[o]->sizes(), own, o) != sizes) sums |= 1U << o;
   }
-  if (sums != 0) return run_sums(tensors, outputs, sums, loop);
-  if (are_dense_alike(tensors)) {
+  if (sums != 0) return run_sums(tensors, outputs, own, sums, loop);
+  if (own.empty() && are_dense_alike(tensors)) {
     const int64_t size = in.element_size();
     const bool nontemporal = cpu_context().exceeds_cache(count * in.nbytes());
     c10::SmallVector<char*, 8> first;
@@ -339,13 +437,14 @@ void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop>
     });
     return;
   }
-  auto iterator = iterator_over(tensors, outputs);
+  const FirstValues first(tensors, own);
+  auto iterator = iterator_over(first.tensors, outputs);
   iterator.for_each(
       [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
-        run_rows(tensors, {}, {data, steps, inner, outer},
+        run_rows(first.tensors, {}, first.distances, {data, steps, inner, outer},
                  [&](char* const* each, const int64_t* each_step) { loop(each, each_step, inner, false, 0); });
       },
-      grain_size);
+      own.empty() ? grain_size : grain_size / static_cast<int64_t>(first.distances.size()));
 }
 
 int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides) {
@@ -361,6 +460,13 @@ int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<in
     }
   }
   return iterator.ndim();
+}
+
+int set_point_strides(TensorRefs tensors, size_t outputs, OwnSizesOf own, Divisor* sizes,
+                      std::span<int64_t* const> strides, int64_t (*own_strides)[2]) {
+  const FirstValues first(tensors, own);
+  for (size_t t = 0; t < tensors.size(); ++t) std::copy_n(first.own_strides[t].begin(), 2, own_strides[t]);
+  return set_strides(first.tensors, outputs, sizes, strides);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

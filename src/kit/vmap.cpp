@@ -99,7 +99,7 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t dim = sharing ? fold_dim(argument(*sharing, i)) : 0;
     if (!tensors[i].defined() || dim < 0) continue;
-    Tensor unwrapped = level.unwrap(tensors[i], batch, rule.leading == any_leading ? leading : 0);
+    Tensor unwrapped = level.unwrap(tensors[i], batch, rule.leading == any_leading ? leading + rule.own_ranks[i] : 0);
     if (dim > 0) unwrapped = unwrapped.movedim(0, dim);
     if (fold) inner = unwrapped.sym_size(dim + 1);
     tensors[i] = fold ? unwrapped.flatten(dim, dim + 1) : unwrapped;

@@ -40,9 +40,9 @@ class Checker {
   void same_shape(std::string_view argument, const Tensor& t, std::string_view other,
                   c10::SymIntArrayRef expected) const;
 
-  // The tensors broadcast, to the sizes that are returned.
-  c10::SymDimVector broadcast(std::span<const std::string_view> arguments,
-                              std::span<const Tensor* const> tensors) const;
+  // Sizes of tensors broadcast, to those that are returned. `which` says which sizes they are: "the shape of ".
+  c10::SymDimVector broadcast(std::span<const std::string_view> arguments, std::span<const c10::SymIntArrayRef> sizes,
+                              const char* which) const;
 
   // `t` has the dtype of `as`.
   void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;

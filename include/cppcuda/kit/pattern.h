@@ -38,7 +38,7 @@ struct Mistake {
 // A pattern of sizes, such as "[B?, N, 8, F]". A number is a fixed size. A letter matches any size, but the same size
 // in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product), "S + I" and "LL + 2L + 1" are
 // computed from letters that earlier patterns bound; a sum has up to three terms and may contain one new letter without
-// a factor, which is bound to the remainder.
+// a factor, which is bound to the remainder. "[..., 3]" has any dims before the last one (elementwise/points.h).
 //
 // Literals are parsed at compile time; an invalid pattern does not compile.
 class Pattern {
@@ -79,6 +79,10 @@ class Pattern {
           term.factor = c - '0';
           while (i + 1 < text.size() && is_digit(text[i + 1])) term.factor = 10 * term.factor + (text[++i] - '0');
         }
+      } else if (c == '.') {
+        mistake.require(rank_ == 0 && text.substr(i, 3) == "...", {text, " has dots that are not ... before all dims"});
+        any_leading_ = true;
+        i += 2;
       } else if (c == '?') {
         mistake.require(rank_ == 1 && !new_dim, {text, " has a ? that does not follow the first dim"});
         optional_ = true;
@@ -107,6 +111,9 @@ class Pattern {
     return dims_[dim].terms == 1 && term.is_letter() ? term.letter : 0;
   }
 
+  // Whether any dims may come before those of the pattern.
+  constexpr bool has_any_leading() const { return any_leading_; }
+
   // Whether the first dim may be missing.
   constexpr bool has_optional() const { return optional_; }
 
@@ -122,7 +129,7 @@ class Pattern {
   std::string_view text_;
   std::array<Dim, 6> dims_;
   size_t rank_ = 0;
-  bool optional_ = false;
+  bool optional_ = false, any_leading_ = false;
 };
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

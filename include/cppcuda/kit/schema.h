@@ -271,7 +271,8 @@ constexpr Argument parse_output(std::string_view text, Mistake& mistake) {
   }
   mistake.require(result.name.empty() || is_name(result.name), {"an output is a Tensor and a name, got ", text});
   mistake.require(
-      !result.name.empty() || result.pattern.rank() > 0 || result.pattern.text().empty(),
+      !result.name.empty() || result.pattern.rank() > 0 || result.pattern.text().empty() ||
+          result.pattern.has_any_leading(),
       {"an output is ", text,
        ", a list of tensors, which is not supported; a tensor without dims needs a name, as in (Tensor sum[])"});
   return result;

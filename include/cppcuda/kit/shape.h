@@ -31,11 +31,22 @@ auto addresses_of(const Args<TheOp>& args) {
 
 }  // namespace detail
 
+namespace detail {
+
+template <class TheOp>
+constexpr bool has_any_leading() {
+  const auto& arguments = TheOp::declaration.arguments;
+  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.pattern.has_any_leading(); });
+}
+
+}  // namespace detail
+
 // The shape function of an operator whose outputs all have size patterns: an Output, or an array of them.
 template <class TheOp>
 auto outputs_of(const Args<TheOp>& args) {
   constexpr const Declaration& declaration = TheOp::declaration;
   constexpr size_t count = declaration.outputs.size();
+  static_assert(!detail::has_any_leading<TheOp>(), "only the tensors of a formula may have ... among their sizes");
   using Result = std::conditional_t<count == 1, Output, std::array<Output, count>>;
   const auto arguments = detail::addresses_of(args);
   const Checker checked = detail::check_arguments(TheOp::base_name(), declaration, arguments.data());

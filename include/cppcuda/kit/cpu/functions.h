@@ -10,17 +10,21 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
 // Calls a function of the C library for all lanes: that for vectors if there is one, or that for numbers. The compiler
-// may leave out a call whose result is not used, such as the value of a function in a loop that needs its derivative.
-template <detail::Function Name, class A, bool Fast, class... Others>
-[[gnu::pure, gnu::noinline]] Vec<A, Fast> call_function(Vec<A, Fast> x, Others... others) {
-  using V = Vec<A, Fast>;
+// may leave out a call whose result is not used, such as the value of a function in a loop that needs its derivative,
+// or is known from another call. It knows this only of functions of its own types, not of Vec.
+template <detail::Function Name, class A, class Values, class... Others>
+[[gnu::const, gnu::noinline]] Values call_values(Values x, Others... others) {
   const detail::FunctionTable& table = sizeof(A) == 4 ? detail::float_functions : detail::double_functions;
   constexpr auto index = static_cast<size_t>(Name), isa = static_cast<size_t>(Capability::CPPCUDA_ISA);
-  using OfVectors = typename V::Values (*)(typename V::Values, typename Others::Values...);
-  if (const auto f = reinterpret_cast<OfVectors>(table.of_vector[isa][index])) return f(x.v, others.v...);
-  const auto f = reinterpret_cast<A (*)(A, decltype(A(others.v[0]))...)>(table.of_number[index]);
-  for (int i = 0; i < V::lanes; ++i) x.v[i] = f(x.v[i], others.v[i]...);
+  using OfVectors = Values (*)(Values, Others...);
+  if (const auto f = reinterpret_cast<OfVectors>(table.of_vector[isa][index])) return f(x, others...);
+  const auto f = reinterpret_cast<A (*)(A, decltype(A(others[0]))...)>(table.of_number[index]);
+  for (size_t i = 0; i < sizeof(Values) / sizeof(A); ++i) x[i] = f(x[i], others[i]...);
   return x;
+}
+template <detail::Function Name, class A, bool Fast, class... Others>
+CPPCUDA_INLINE Vec<A, Fast> call_function(Vec<A, Fast> x, Others... others) {
+  return call_values<Name, A>(x.v, others.v...);
 }
 
 #define CPPCUDA_FUNCTION(name, ...)                  \

@@ -8,7 +8,8 @@
 #include <type_traits>
 
 #ifndef CPPCUDA_ISA
-#define CPPCUDA_ISA base  // for files that are compiled once
+#define CPPCUDA_ISA base
+#define CPPCUDA_COMPILED_ONCE  // this file is not compiled for each instruction set
 #endif
 #ifndef CPPCUDA_COMPILED_ISAS
 #define CPPCUDA_COMPILED_ISAS base, avx2, avx512  // for files without kernels

@@ -42,12 +42,21 @@ const ElementwiseNames& names_of() {
 // Throws unless all are strided floating-point tensors with the same device, dtype and shape. Null ones are missing.
 void check_elementwise(const ElementwiseNames& names, TensorRefs tensors);
 
+// For each tensor the sizes of a point's values, which are its last ones; empty if no tensor has any.
+using OwnSizesOf = std::span<const OwnSizes>;
+
 // The same, but the operator's own tensors broadcast: those from number `first` on, as many as `count`. The tensors
-// before them have the resulting sizes, which are returned; those after them have the sizes of these, one by one.
-c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, size_t first, size_t count);
+// before them have the resulting sizes, which are returned; those after them have the sizes of these, one by one. Sizes
+// of values are checked, and do not broadcast.
+c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t first,
+                                     size_t count);
 
 // The same for a call that writes to tensor number `written`, which has the sizes that result.
-void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, size_t count, size_t written);
+void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
+                         size_t written);
+
+// Sizes, followed by those of a point's values.
+c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own);
 
 // An output of these sizes, with the memory order and strides of the first tensor that has them, or contiguous.
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors);
@@ -62,7 +71,27 @@ void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, cons
 // Calls run() with inputs of one shape: expands those of other shapes. Except on the CPU, whose kernels add up what
 // they compute (loop.h), smaller outputs are replaced by new memory, of which they get the sums. Null outputs are left
 // out.
-void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, c10::function_ref<void()> run);
+void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, OwnSizesOf own,
+                  c10::function_ref<void()> run);
+
+// The sizes of values of a function's outputs, followed by its inputs.
+template <class Math>
+OwnSizesOf own_sizes_of() {
+  if constexpr (Math::is_of_points) {
+    return Math::own;
+  } else {
+    return {};
+  }
+}
+template <class Math>
+OwnSizesOf own_sizes_of_inputs() {
+  const OwnSizesOf all = own_sizes_of<Math>();
+  return all.empty() ? all : all.subspan(Math::outputs);
+}
+
+// Whether an operator's tensors broadcast; a single one without values of its own needs fewer checks.
+template <class Math>
+inline constexpr bool broadcasts = Math::tensors > 1 || Math::is_of_points;
 
 // Whether two tensors of the same shape have the same strides. Those of dims of size 1 do not matter.
 inline bool have_same_strides(const Tensor& a, const Tensor& b) {
@@ -98,8 +127,8 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
 template <class Math>
 void run_broadcast(Math math, std::array<const Tensor*, Math::outputs> out,
                    std::array<const Tensor*, Math::inputs> in) {
-  if constexpr (Math::tensors > 1) {
-    run_expanded(out, in, [&] { run_elementwise(math, out, in); });
+  if constexpr (broadcasts<Math>) {
+    run_expanded(out, in, own_sizes_of<Math>(), [&] { run_elementwise(math, out, in); });
   } else {
     run_elementwise(math, out, in);
   }
@@ -133,15 +162,17 @@ struct FunctionalKernel {
     for (size_t i = 0; i < in.size(); ++i)
       in[i] = may_be_missing(i) && !args.tensor(i).defined() ? nullptr : &args.tensor(i);
     [[maybe_unused]] c10::SymDimVector broadcast;
-    if constexpr (Math::tensors > 1) {
-      broadcast = check_broadcasting(names_of<TheOp>(), in, first_own, Math::tensors);
+    if constexpr (broadcasts<Math>) {
+      broadcast = check_broadcasting(names_of<TheOp>(), in, own_sizes_of_inputs<Math>(), first_own, Math::tensors);
     } else {
       check_elementwise(names_of<TheOp>(), in);
     }
     const auto output = [&](size_t o) {
       const Tensor& like = *(in[o + Like] != nullptr ? in[o + Like] : in[second]);
       if (!is_wanted(args, o)) return placeholder(like);
-      if constexpr (Math::tensors > 1) {
+      if constexpr (Math::is_of_points) {
+        if (o + gradients_of_own < Math::outputs) return output_of_sizes(with_own(broadcast, Math::own[o]), in);
+      } else if constexpr (broadcasts<Math>) {
         if (o + gradients_of_own < Math::outputs) return output_of_sizes(broadcast, in);
       }
       return Output{c10::SymDimVector(like.sym_sizes()), like.options(), /*strides_of=*/like};
@@ -160,17 +191,18 @@ struct FunctionalKernel {
     std::array<const Tensor*, Math::outputs> to;
     for (size_t o = 0; o < to.size(); ++o) to[o] = out[o].defined() ? &out[o] : nullptr;
     std::array<const Tensor*, Math::inputs> in;
-    Tensor zeros;
+    std::array<Tensor, Math::inputs> zeros;
     for (size_t i = 0; i < in.size(); ++i) {
       in[i] = &args.tensor(i);
       if (in[i]->defined()) continue;
-      if (i == 0) {  // the requested outputs do not depend on it
-        in[i] = &args.tensor(second);
-        continue;
-      }
       const Tensor& like = args.tensor(second);
-      if (!zeros.defined()) zeros = at::zeros({}, like.options()).expand(like.sizes());
-      in[i] = &zeros;
+      if constexpr (Math::is_of_points) {
+        const OwnSizes& own = Math::own[Math::outputs + i];
+        zeros[i] = at::zeros({}, like.options()).expand(at::IntArrayRef(own.sizes, own.rank));
+      } else if (i > 0) {
+        zeros[i] = at::zeros({}, like.options()).expand(like.sizes());
+      }
+      in[i] = zeros[i].defined() ? &zeros[i] : &like;  // the requested outputs do not depend on a missing gradient
     }
     const auto math = std::apply([](const auto&... each) { return elementwise_math_of<Math>(each...); }, args.all());
     run_broadcast(math, to, in);
@@ -220,8 +252,14 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
   // The checks that need no memory.
   static void check(Args... args) {
     const auto all = tensors_of<tensors>(args...);
-    if constexpr (Math::tensors > 1) {
-      check_written_sizes(names_of<TheOp>(), all, Math::inputs, Written == 0 ? 0 : Math::inputs);
+    OwnSizesOf own = own_sizes_of_inputs<Math>();
+    std::array<OwnSizes, Math::inputs + 1> with_out;
+    if constexpr (Math::is_of_points) {
+      std::rotate_copy(Math::own.begin(), Math::own.begin() + 1, Math::own.end(), with_out.begin());
+      own = with_out;
+    }
+    if constexpr (broadcasts<Math>) {
+      check_written_sizes(names_of<TheOp>(), all, own, Math::inputs, Written == 0 ? 0 : Math::inputs);
     } else {
       check_elementwise(names_of<TheOp>(), all);
     }
@@ -238,19 +276,23 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
 };
 
 template <class Definition>
-using InPlaceKernels =
-    OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, ElementwiseForward<Definition>, 0>;
+using InPlaceKernels = OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, ForwardMath<Definition>, 0>;
 template <class Definition>
-using OutKernels = OutVariantKernel<typename ElementwiseOps<Definition>::Out, ElementwiseForward<Definition>,
+using OutKernels = OutVariantKernel<typename ElementwiseOps<Definition>::Out, ForwardMath<Definition>,
                                     input_count<Definition> + attribute_count<Definition>>;
 template <class Definition>
-using ForwardKernels =
-    FunctionalKernel<typename ElementwiseOps<Definition>::Forward, ElementwiseForward<Definition>, 0>;
+using ForwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Forward, ForwardMath<Definition>, 0>;
 template <class Definition>
-using BackwardKernels =
-    FunctionalKernel<typename ElementwiseOps<Definition>::Backward, ElementwiseBackward<Definition>, 1>;
+using BackwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Backward, BackwardMath<Definition>, 1>;
 template <class Definition>
 using DoubleBackwardKernels =
-    FunctionalKernel<typename ElementwiseOps<Definition>::DoubleBackward, ElementwiseDoubleBackward<Definition>, 0>;
+    FunctionalKernel<typename ElementwiseOps<Definition>::DoubleBackward, DoubleBackwardMath<Definition>, 0>;
+
+// Whether the operator has a form that writes to its first tensor, which then has the sizes of the result.
+template <class Definition>
+constexpr bool has_in_place() {
+  const OwnSizes result = own_sizes(Definition::schema, -1), first = own_sizes(Definition::schema, 0);
+  return result.rank == first.rank && result.sizes[0] == first.sizes[0] && result.sizes[1] == first.sizes[1];
+}
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

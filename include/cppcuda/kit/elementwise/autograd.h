@@ -7,6 +7,7 @@
 #include "cppcuda/kit/call.h"
 #include "cppcuda/kit/elementwise/family.h"
 #include "cppcuda/kit/elementwise/on_tensors.h"
+#include "cppcuda/kit/elementwise/recorded.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -70,6 +71,21 @@ struct ElementwiseBackwardFormula
   }
 };
 
+// The arguments that the gradients of the double backward operator read.
+template <class Definition>
+constexpr auto double_backward_reads() {
+  using First = FirstTensor<Definition>;
+  constexpr size_t tensors = input_count<Definition>;
+  constexpr unsigned grad = 1, each = (1U << tensors) - 1, saved = each << First::saved,
+                     along = each << First::direction;
+  std::array<Reads, 1 + 2 * tensors> result{{{.inputs = saved | along}}};
+  for (size_t i = 0; i < tensors; ++i) {
+    result[First::saved + i].inputs = grad | saved | along;
+    result[First::direction + i].inputs = grad | saved;
+  }
+  return result;
+}
+
 // With slopes s, directions v, `grad` g and D_v s the derivative of s along v, the operator returns sum v[i] s[i] and
 // g D_v s[i]. Formulas compute in the type of sums, and round once.
 template <class Definition>
@@ -78,16 +94,7 @@ struct ElementwiseDoubleBackwardFormula {
   using Saved = kit::Saved<ElementwiseDoubleBackwardFormula>;
   using First = FirstTensor<Definition>;
   static constexpr size_t tensors = input_count<Definition>;
-  static constexpr auto reads = [] {
-    constexpr unsigned grad = 1, each = (1U << tensors) - 1, saved = each << First::saved,
-                       along = each << First::direction;
-    std::array<Reads, 1 + 2 * tensors> result{{{.inputs = saved | along}}};
-    for (size_t i = 0; i < tensors; ++i) {
-      result[First::saved + i].inputs = grad | saved | along;
-      result[First::direction + i].inputs = grad | saved;
-    }
-    return result;
-  }();
+  static constexpr auto reads = double_backward_reads<Definition>();
 
   // With gradients h0 and h[i] of the outputs: sum h[i] D_v s[i] for g, h0 D_v s[i] + g D_h D_v s[i] for a saved
   // tensor, and h0 s[i] + g D_h s[i] for a direction.
@@ -148,6 +155,89 @@ struct ElementwiseDoubleBackwardFormula {
   }
 };
 
+// For formulas of points f(x). The operator returns the gradients of P = g D_v f(x) for g and x. Both vjp, with the
+// gradients of these, and jvp, with the tangents of g, x and v, are the gradients of the derivative of P along them.
+template <class Definition>
+struct PointDoubleBackwardFormula {
+  using Op = typename ElementwiseOps<Definition>::DoubleBackward;
+  using Saved = kit::Saved<PointDoubleBackwardFormula>;
+  using First = FirstTensor<Definition>;
+  using Math = PointDoubleBackward<Definition>;
+  static constexpr size_t tensors = input_count<Definition>;
+  static constexpr auto reads = double_backward_reads<Definition>();
+
+  static Inputs<Op> vjp(const Outputs<Op>& grads, const Saved& saved, const Need<Op>& need) {
+    Inputs<Op> along, result;
+    std::copy(grads.begin(), grads.end(), along.begin());
+    differentiate(saved, along, [&](size_t i, auto gradient) {
+      if (need[i]) result[i] = gradient();
+    });
+    return result;
+  }
+
+  static Outputs<Op> jvp(const Inputs<Op>& tangents, const Saved& saved) {
+    Outputs<Op> result;
+    differentiate(saved, tangents, [&](size_t i, auto gradient) {
+      if (i < result.size()) result[i] = gradient();
+    });
+    return result;
+  }
+
+ private:
+  // Calls use(i, f), where f() returns the gradient of the derivative of P along these directions for tensor number i.
+  template <class Use>
+  static void differentiate(const Saved& saved, const Inputs<Op>& along, Use use) {
+    std::vector<TensorValue> values, directions;
+    for (size_t i = 0; i < saved.inputs.size(); ++i) {
+      append_values(values, saved.inputs[i], Math::own[Math::outputs + i]);
+      append_values(directions, along[i], Math::own[Math::outputs + i]);
+    }
+    Record record;
+    std::vector<Dual<Recorded>> all;
+    for (size_t v = 0; v < values.size(); ++v) all.emplace_back(record.variable(values[v]), Recorded(directions[v]));
+    const Dual<Recorded>*const g = all.data(), *const x = g + Math::result_count, *const v = x + Math::all_count;
+    std::vector<Dual<Dual<Recorded>>> x_along_v;
+    for (int i = 0; i < Math::all_count; ++i) x_along_v.emplace_back(x[i], v[i]);
+    const auto math = std::apply(
+        [](auto... numbers_and_mask) { return elementwise_math_of<Math>(numbers_and_mask...); }, saved.attributes);
+    const auto y = math.value(x_along_v.data());
+    Dual<Recorded> p = g[0] * y[0].tangent;
+    for (int o = 1; o < Math::result_count; ++o) p = p + g[o] * y[o].tangent;
+    const auto found = record.derivatives(p.tangent, values.size());
+    const Tensor point = one_value_of_each_point(saved);
+    const TensorValue* from = found.data();
+    for (size_t i = 0; i < saved.inputs.size(); ++i) {
+      const OwnSizes& own = Math::own[Math::outputs + i];
+      use(i, [&] {
+        c10::SymDimVector sizes(point.sym_sizes());
+        sizes.append(own.sizes, own.sizes + own.rank);
+        const Tensor& like = saved.inputs[i >= First::direction ? i - tensors : i];
+        const bool has_own_sizes = i >= First::saved && like.defined();
+        return from_values(from, own, point, has_own_sizes ? c10::SymIntArrayRef(like.sym_sizes()) : sizes,
+                           saved.inputs[First::saved].scalar_type());
+      });
+      from += own.count();
+    }
+  }
+
+  // A tensor with the sizes to which all tensors broadcast, without those of values.
+  static Tensor one_value_of_each_point(const Saved& saved) {
+    std::vector<Tensor> first;
+    for (size_t i = 0; i < tensors; ++i) {
+      Tensor t = in_opmath(saved.inputs[First::saved + i]);
+      for (int d = 0; d < Math::own[Math::outputs + First::saved + i].rank; ++d) t = t.select(-1, 0);
+      first.push_back(t);
+    }
+    c10::SymDimVector sizes(first[0].sym_sizes());
+    for (const Tensor& t : first) sizes = at::infer_size_symdimvector(sizes, t.sym_sizes());
+    return first[0].expand_symint(sizes);
+  }
+};
+
+template <class Definition>
+using DoubleBackwardFormula = std::conditional_t<is_of_points<Definition>, PointDoubleBackwardFormula<Definition>,
+                                                 ElementwiseDoubleBackwardFormula<Definition>>;
+
 }  // namespace detail
 
 // Call this in a TORCH_LIBRARY_IMPL of the Autograd key.
@@ -156,7 +246,7 @@ void differentiate_elementwise(torch::Library& m, Family<Definitions...>) {
   const auto add = [&]<class Formula>(std::type_identity<Formula>) { m.impl(Formula::Op::name, autograd<Formula>()); };
   ((add(std::type_identity<detail::ElementwiseFormula<Definitions>>()),
     add(std::type_identity<detail::ElementwiseBackwardFormula<Definitions>>()),
-    add(std::type_identity<detail::ElementwiseDoubleBackwardFormula<Definitions>>())),
+    add(std::type_identity<detail::DoubleBackwardFormula<Definitions>>())),
    ...);
 }
 

@@ -15,8 +15,9 @@
 #include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
-#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/math/unroll.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
@@ -148,6 +149,112 @@ struct ElementwiseLoop {
   }
 };
 
+// The loop of a formula of points (points.h). The values of a block of points are collected first, each in a row of its
+// own, so that a register has the same value of several points. data and steps are those of the tensors' first values.
+// After the steps, one for each tensor, come the distances of all values from the first one of their tensor.
+template <class Math, class T, class... Attributes>
+struct PointLoop {
+  using A = opmath<T>;
+  using V = Vec<A, /*Fast*/ sizeof(T) == 2>;
+  static constexpr int tensors = Math::outputs + Math::inputs;
+  static constexpr bool may_have_sums = Math::tensors > 1 && Math::outputs > 1;
+  static constexpr int64_t block = 64;
+
+  // sums has a bit for each output that is added up. The compiler fuses no products with sums: it would fuse others if
+  // fewer gradients are requested, and these would then have other bits.
+#if !defined(__clang__)
+  [[gnu::optimize("fp-contract=off")]]
+#endif
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, unsigned sums,
+                                  Attributes... math) {
+    unsigned requested = 0;
+    for (int o = 0; o < Math::outputs; ++o) requested |= static_cast<unsigned>(data[o] != nullptr) << o;
+    const int64_t* const distances = steps + tensors;
+    T in[Math::in_count][block], out[Math::out_count][block];
+    A to_sum[may_have_sums ? Math::out_count : 1][block];
+    for (int64_t begin = 0; begin < n; begin += block) {
+      const int64_t count = n - begin < block ? n - begin : block;
+      for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
+        constexpr int t = Math::outputs + i, row = Math::first_row(t);
+        read<Math::own[t].count()>(data[t] + begin * steps[t], steps[t], distances + row, count,
+                                   in + row - Math::out_count);
+      });
+      for (int64_t i = 0; i < count; i += V::lanes) {
+        V from[Math::in_count], to[Math::out_count];
+        for_constants<Math::in_count>([&](auto row) CPPCUDA_LAMBDA { from[row] = V::load(in[row] + i); });
+        Math{math...}(from, to, requested);
+        for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
+          if ((requested >> o & 1) == 0) return;
+          const bool is_sum = may_have_sums && (sums >> o & 1) != 0;
+          for_constants<Math::own[o].count()>([&](auto v) CPPCUDA_LAMBDA {
+            constexpr int row = Math::first_row(o) + v;
+            is_sum ? to[row].store(to_sum[may_have_sums ? row : 0] + i) : to[row].store(out[row] + i);
+          });
+        });
+      }
+      for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
+        if ((requested >> o & 1) == 0) return;
+        constexpr int row = Math::first_row(o), values = Math::own[o].count();
+        char* const at = data[o] + begin * steps[o];
+        if constexpr (may_have_sums) {
+          if ((sums >> o & 1) != 0) return add<values>(at, steps[o], distances + row, count, to_sum + row);
+        }
+        write<values>(at, steps[o], distances + row, count, out + row);
+      });
+    }
+  }
+
+ private:
+  // Whether the values of a point are next to each other, and the points too.
+  template <int values>
+  CPPCUDA_INLINE static bool is_dense(int64_t step, const int64_t* distances) {
+    bool result = step == values * static_cast<int64_t>(sizeof(T));
+    for (int v = 0; v < values; ++v) result &= distances[v] == v * static_cast<int64_t>(sizeof(T));
+    return result;
+  }
+
+  // Copies the values of n points to rows. The compiler makes vector instructions of the loop over few dense values.
+  template <int values>
+  CPPCUDA_INLINE static void read(const char* from, int64_t step, const int64_t* distances, int64_t n, T (*to)[block]) {
+    if (is_dense<values>(step, distances)) {
+      const T* const dense = reinterpret_cast<const T*>(from);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) to[v][i] = dense[i * values + v];
+      }
+    } else {
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(&to[v][i], from + i * step + distances[v], sizeof(T));
+      }
+    }
+    for (int64_t i = n; i % V::lanes != 0; ++i) {  // the rest of the last register
+      for (int v = 0; v < values; ++v) __builtin_memset(&to[v][i], 0, sizeof(T));
+    }
+  }
+
+  template <int values>
+  CPPCUDA_INLINE static void write(char* to, int64_t step, const int64_t* distances, int64_t n,
+                                   const T (*from)[block]) {
+    if (is_dense<values>(step, distances)) {
+      T* const dense = reinterpret_cast<T*>(to);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) dense[i * values + v] = from[v][i];
+      }
+    } else {
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * step + distances[v], &from[v][i], sizeof(T));
+      }
+    }
+  }
+
+  // In float64, as in ElementwiseLoop.
+  template <int values>
+  CPPCUDA_INLINE static void add(char* to, int64_t step, const int64_t* distances, int64_t n, const A (*from)[block]) {
+    for (int v = 0; v < values; ++v) {
+      for (int64_t i = 0; i < n; ++i) *reinterpret_cast<double*>(to + i * step + distances[v]) += from[v][i];
+    }
+  }
+};
+
 }  // namespace CPPCUDA_ISA
 
 // Lists of types cannot be instantiated explicitly; the attribute keeps functions that this file does not call.
@@ -156,12 +263,16 @@ template <class Isa, class Math, class T>
                                                                 bool nontemporal, unsigned sums,
                                                                 [[maybe_unused]] Math math) {
   const auto run = [&]<class... Attributes>(Attributes... attributes) {
-    using Loop = ElementwiseLoop<Math, T, Attributes...>;
-    // Tensors that broadcast have gradients that are sums.
-    if constexpr (Math::tensors > 1 && Math::outputs > 1) {
-      if (sums != 0) return Loop::strided(data, steps, n, attributes..., sums);
+    if constexpr (Math::is_of_points) {
+      return PointLoop<Math, T, Attributes...>::run(data, steps, n, sums, attributes...);
+    } else {
+      using Loop = ElementwiseLoop<Math, T, Attributes...>;
+      // Tensors that broadcast have gradients that are sums.
+      if constexpr (Math::tensors > 1 && Math::outputs > 1) {
+        if (sums != 0) return Loop::strided(data, steps, n, attributes..., sums);
+      }
+      Loop::run(data, steps, n, nontemporal, attributes...);
     }
-    Loop::run(data, steps, n, nontemporal, attributes...);
   };
   if constexpr (std::is_empty_v<Math>) {
     run();

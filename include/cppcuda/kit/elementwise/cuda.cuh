@@ -5,7 +5,7 @@
 #include "cppcuda/kit/cuda/launch.cuh"
 #include "cppcuda/kit/cuda/width.h"
 #include "cppcuda/kit/elementwise/kernel.cuh"
-#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/kernel_table.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -31,14 +31,23 @@ void elementwise_strided(const StridedParams<Math, T>& p, CudaStream& stream) {
   launch(elementwise_strided_kernel<Math, T>, shape, stream, p);
 }
 
+template <class Math, class T>
+void elementwise_points(const PointParams<Math, T>& p, CudaStream& stream) {
+  launch(point_kernel<Math, T>, grid_stride_launch(p.count, threads_per_block), stream, p);
+}
+
 }  // namespace detail
 
 template <class TheFamily>
 bool add_elementwise_cuda(TheFamily family) {
   detail::for_each_math(family, []<class Math>() {
     for_each_dtype([]<class T>() {
-      add_to_table(&detail::elementwise_dense<Math, T>);
-      add_to_table(&detail::elementwise_strided<Math, T>);
+      if constexpr (Math::is_of_points) {
+        add_to_table(&detail::elementwise_points<Math, T>);
+      } else {
+        add_to_table(&detail::elementwise_dense<Math, T>);
+        add_to_table(&detail::elementwise_strided<Math, T>);
+      }
     });
   });
   return true;

@@ -15,14 +15,22 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace detail {
 
 // "...,...,...->...1,...2 ...": along every dim of the result. The last `own` of several outputs have the dims of
-// tensors 1, 2, ..., which may broadcast.
-inline std::string elementwise_sharding_rule(size_t tensors, size_t outputs, size_t own = 0) {
+// tensors 1, 2, ..., which may broadcast. The dims of a point's values are "_".
+inline std::string elementwise_sharding_rule(const Declaration& d, size_t outputs, size_t own = 0) {
   std::string result;
-  for (size_t i = 0; i < tensors; ++i) result += i == 0 ? "..." : ",...";
+  const auto append = [&](const Pattern& pattern) { result.append("...").append(pattern.rank(), '_'); };
+  for (size_t i = 0; i < d.tensor_count(); ++i) {
+    if (i > 0) result += ',';
+    append(d.arguments[d.tensor_argument(i)].pattern);
+  }
   result += "->";
   for (size_t o = 0; o < outputs; ++o) {
-    result += o == 0 ? "..." : ",...";
-    if (own > 1 && o + own >= outputs) result += std::to_string(o + own - outputs + 1);
+    if (o > 0) result += ',';
+    if (own > 1 && o + own >= outputs) {
+      result += "..." + std::to_string(o + own - outputs + 1);
+    } else {
+      append(d.outputs[o].pattern);
+    }
   }
   return result + " ...";
 }
@@ -31,16 +39,19 @@ inline std::string elementwise_sharding_rule(size_t tensors, size_t outputs, siz
 // is never folded.
 template <class TheOp, class Kernels>
 void define_functional(torch::Library& library) {
-  define<TheOp, Kernels::shape>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
+  std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
+  if (!has_any_leading<TheOp>()) tags.push_back(at::Tag::pointwise);
+  define<TheOp, Kernels::shape>(library, TheOp::torch_schema, tags);
   constexpr auto tensors = std::make_index_sequence<TheOp::declaration.tensor_count()>();
   const auto vmap = []<size_t... I>(std::index_sequence<I...>) {
     constexpr auto shape = by_position<TheOp, Kernels::shape>();
-    return vmap_leading<TheOp, shape, any_leading, static_cast<int>(0 * I)...>();
+    constexpr const Declaration& d = TheOp::declaration;
+    return vmap_leading<TheOp, shape, any_leading,
+                        static_cast<int>(d.arguments[d.tensor_argument(I)].pattern.rank())...>();
   };
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap(tensors)));
   const Declaration& d = TheOp::declaration;
-  define_sharding(library, base_name(TheOp::declaration),
-                  elementwise_sharding_rule(d.tensor_count(), d.outputs.size(), Kernels::gradients_of_own));
+  define_sharding(library, base_name(d), elementwise_sharding_rule(d, d.outputs.size(), Kernels::gradients_of_own));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
@@ -181,12 +192,16 @@ void define_each(torch::Library& m) {
   define_functional<Forward, ForwardKernels<Definition>>(m);
   define_functional<typename Ops::Backward, BackwardKernels<Definition>>(m);
   define_functional<typename Ops::DoubleBackward, DoubleBackwardKernels<Definition>>(m);
-  Decomposition<Forward, ElementwiseForward<Definition>>::define(m);
-  Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
+  if constexpr (!is_of_points<Definition>) {
+    Decomposition<Forward, ElementwiseForward<Definition>>::define(m);
+    Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
+  }
   define_autocast<cast_policy<Definition>()>(m, Forward::name);
-  define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
-      m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
-  define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(input_count<Definition>, 0));
+  if constexpr (has_in_place<Definition>()) {
+    define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
+        m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
+    define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(declaration, 0));
+  }
   define_out_variant<Out, Forward, OutKernels<Definition>>(
       m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
 }

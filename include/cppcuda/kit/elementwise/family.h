@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "cppcuda/kit/check.h"
-#include "cppcuda/kit/elementwise/math.h"
+#include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/op.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -29,7 +29,7 @@ struct ElementwiseText {
   static constexpr auto forward = [] {
     FixedText<sizeof(Definition::schema) + 16> text;
     text.append(Definition::schema);
-    text.append(" -> Tensor");
+    if (result_position(Definition::schema) < 0) text.append(" -> Tensor");
     return text;
   }();
   using Forward = Op<fixed_string<forward>()>;

@@ -10,6 +10,7 @@
 #include "cppcuda/kit/cuda/pack.cuh"
 #include "cppcuda/kit/elementwise/params.h"
 #include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/math/unroll.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
@@ -108,6 +109,59 @@ __global__ void __launch_bounds__(threads_per_block) elementwise_strided_kernel(
     elementwise_elements<int32_t>(p, inputs);  // divides in 32 bits
   } else {
     elementwise_elements<int64_t>(p, inputs);
+  }
+}
+
+// A thread for each point. Index must hold p.count.
+template <class Index, class Math, class T>
+__device__ void point_values(const PointParams<Math, T>& p) {
+  using A = elementwise_math<T>;
+  constexpr int tensors = Math::outputs + Math::inputs;
+  unsigned requested = 0;
+#pragma unroll
+  for (int o = 0; o < Math::outputs; ++o) requested |= static_cast<unsigned>(p.out[o] != nullptr) << o;
+  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t point = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; point < p.count; point += threads) {
+    int64_t offsets[tensors] = {};
+    auto index = static_cast<Index>(point);
+    for (int d = 0; d < p.dims; ++d) {
+      const auto [rest, i] = p.sizes[d].divide(index);
+      index = static_cast<Index>(rest);
+#pragma unroll
+      for (int t = 0; t < tensors; ++t) offsets[t] += i * p.strides[t][d];
+    }
+    // f(row, place in memory) for the values of a tensor
+    const auto for_values = [&](auto tensor, auto f) {
+      constexpr int t = decltype(tensor)::value, columns = Math::own[t].sizes[Math::own[t].rank == 2 ? 1 : 0];
+      for_constants<Math::own[t].count()>([&](auto value) {
+        constexpr int v = decltype(value)::value, row = Math::first_row(t) + v;
+        constexpr bool is_matrix = Math::own[t].rank == 2;
+        const int64_t first = (is_matrix ? v / columns : v) * p.own_strides[t][0];
+        f(std::integral_constant<int, row>(), offsets[t] + first + (is_matrix ? v % columns * p.own_strides[t][1] : 0));
+      });
+    };
+    A in[Math::in_count], out[Math::out_count];
+    for_constants<Math::inputs>([&](auto input) {
+      constexpr int i = decltype(input)::value;
+      for_values(std::integral_constant<int, Math::outputs + i>(), [&](auto row, int64_t at) {
+        in[decltype(row)::value - Math::out_count] = static_cast<A>(p.in[i][at]);
+      });
+    });
+    p.math(in, out, requested);
+    for_constants<Math::outputs>([&](auto output) {
+      constexpr int o = decltype(output)::value;
+      if (p.out[o] == nullptr) return;
+      for_values(output, [&](auto row, int64_t at) { p.out[o][at] = static_cast<T>(out[decltype(row)::value]); });
+    });
+  }
+}
+
+template <class Math, class T>
+__global__ void __launch_bounds__(threads_per_block) point_kernel(PointParams<Math, T> p) {
+  if (p.count < int64_t{1} << 31) {
+    point_values<int32_t>(p);  // divides in 32 bits
+  } else {
+    point_values<int64_t>(p);
   }
 }
 

@@ -20,10 +20,14 @@ namespace detail {
 // Calls the loop (ElementwiseKernel::run without Math) over the elements of the tensors, of which the first ones are
 // the outputs, in parallel. An output of smaller shape gets the sums of the values for each of its elements.
 using CpuLoop = void(char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums);
-void run_cpu_loop(TensorRefs tensors, size_t outputs, c10::function_ref<CpuLoop> loop);
+void run_cpu_loop(TensorRefs tensors, size_t outputs, OwnSizesOf own, c10::function_ref<CpuLoop> loop);
 
 // Sets the sizes and, for each tensor, the strides of StridedParams. Returns the number of dims.
 int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides);
+
+// The same for PointParams. Null tensors have no strides.
+int set_point_strides(TensorRefs tensors, size_t outputs, OwnSizesOf own, Divisor* sizes,
+                      std::span<int64_t* const> strides, int64_t (*own_strides)[2]);
 
 // Runs an elementwise function over tensors, on their device.
 template <class Math>
@@ -38,7 +42,7 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
       const auto loop = [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums) {
         run_with(LoopParams<Math, T>{data, steps, n, nontemporal, sums, math}, cpu_context());
       };
-      run_cpu_loop(all, outputs, loop);
+      run_cpu_loop(all, outputs, own_sizes_of<Math>(), loop);
       return;
     }
     if (first.numel() == 0) return;
@@ -49,7 +53,15 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
       p.count = first.numel();
       p.math = math;
     };
-    if (are_dense_alike(all)) {
+    if constexpr (Math::is_of_points) {
+      PointParams<Math, T> p{};
+      fill(p);
+      p.count /= Math::own[outputs].count();
+      int64_t* strides[Math::outputs + Math::inputs];
+      for (size_t t = 0; t < all.size(); ++t) strides[t] = p.strides[t];
+      p.dims = set_point_strides(all, outputs, Math::own, p.sizes, strides, p.own_strides);
+      run(first.device(), p);
+    } else if (are_dense_alike(all)) {
       DenseParams<Math, T> p;
       fill(p);
       run(first.device(), p);
@@ -74,7 +86,9 @@ void implement_each(torch::Library& m) {
   functional(std::type_identity<typename Ops::Backward>(), std::type_identity<BackwardKernels<Definition>>());
   functional(std::type_identity<typename Ops::DoubleBackward>(),
              std::type_identity<DoubleBackwardKernels<Definition>>());
-  implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::run)));
+  if constexpr (has_in_place<Definition>()) {
+    implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::run)));
+  }
   implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition>::run)));
 }
 

@@ -65,21 +65,29 @@ namespace detail {
 // Where the type of argument number i of a schema begins, or -1 if there are fewer arguments. (With sanitizers, gcc 12
 // does not compare a pointer with null in constants.)
 constexpr int argument_position(const char* schema, int i) {
-  for (int at = 0; schema[at] != '\0'; ++at) {
+  bool in_sizes = false;
+  for (int at = 0; schema[at] != '\0' && schema[at] != ')'; ++at) {
+    in_sizes = schema[at] == '[' || (in_sizes && schema[at] != ']');
     const bool is_first = schema[at] == '(' && schema[at + 1] != ')',
-               is_next = schema[at] == ',' && schema[at + 1] == ' ';
+               is_next = !in_sizes && schema[at] == ',' && schema[at + 1] == ' ';
     if ((is_first || is_next) && i-- == 0) return at + (is_first ? 1 : 2);
   }
   return -1;
 }
 
+// Moves to the end of a text if it is there.
+constexpr bool skip(const char* schema, int& at, const char* text) {
+  int length = 0;
+  while (text[length] != '\0' && schema[at + length] == text[length]) ++length;
+  if (text[length] != '\0') return false;
+  at += length;
+  return true;
+}
+
 // Whether argument number i of a schema has this type.
 constexpr bool has_type(const char* schema, int i, const char* type) {
-  const int at = argument_position(schema, i);
-  if (at < 0) return false;
-  int length = 0;
-  while (type[length] != '\0' && schema[at + length] == type[length]) ++length;
-  return type[length] == '\0' && schema[at + length] == ' ';
+  int at = argument_position(schema, i);
+  return at >= 0 && skip(schema, at, type) && schema[at] == ' ';
 }
 
 // Whether all arguments are tensors, followed by attributes that formulas may have.
@@ -93,14 +101,6 @@ constexpr bool has_supported_types(const char* schema) {
   }
   return true;
 }
-template <class Definition>
-constexpr bool is_checked() {
-  static_assert(has_supported_types(Definition::schema),
-                "an elementwise operator takes tensors, then attributes of type float, float?, int or bool");
-  static_assert(Definition::schema[sizeof(Definition::schema) - 2] == ')',
-                "the schema of an elementwise operator ends with ')': it returns one tensor");
-  return true;
-}
 
 constexpr int count_arguments(const char* schema) {
   int count = 0;
@@ -112,6 +112,81 @@ constexpr int count_tensors(const char* schema) {
   for (int i = 0; i < count_arguments(schema); ++i) count += has_type(schema, i, "Tensor") ? 1 : 0;
   return count;
 }
+
+// The sizes after "..." in a declaration such as Tensor F[..., 3, 3]. A tensor has so many values for each element.
+struct OwnSizes {
+  int rank = 0;
+  int64_t sizes[2] = {1, 1};
+  bool is_valid = true;
+
+  constexpr int count() const { return static_cast<int>(sizes[0] * sizes[1]); }
+};
+
+// Those of the tensor that is declared at this place.
+constexpr OwnSizes own_sizes_at(const char* schema, int at) {
+  OwnSizes result;
+  while (schema[at] != '[' && schema[at] != ',' && schema[at] != ')' && schema[at] != '\0') ++at;
+  if (schema[at] != '[') return result;
+  ++at;
+  result.is_valid = skip(schema, at, "...");
+  while (result.is_valid && skip(schema, at, ", ")) {
+    int size = 0;
+    for (; schema[at] >= '0' && schema[at] <= '9'; ++at) size = 10 * size + (schema[at] - '0');
+    result.is_valid = size > 0 && result.rank < 2;
+    if (result.is_valid) result.sizes[result.rank++] = size;
+  }
+  result.is_valid = result.is_valid && schema[at] == ']';
+  return result;
+}
+
+// Where the result is declared, after "-> ", or -1 if the schema ends before.
+constexpr int result_position(const char* schema) {
+  for (int at = 0; schema[at] != '\0'; ++at) {
+    if (skip(schema, at, ") -> ")) return at;
+  }
+  return -1;
+}
+
+// Those of tensor number i, or of the result for i = -1.
+constexpr OwnSizes own_sizes(const char* schema, int i) {
+  const int at = i < 0 ? result_position(schema) : argument_position(schema, i);
+  return at < 0 ? OwnSizes{} : own_sizes_at(schema, at);
+}
+
+constexpr bool has_valid_sizes(const char* schema) {
+  bool is_valid = true;
+  for (int i = -1; i < count_tensors(schema); ++i) is_valid = is_valid && own_sizes(schema, i).is_valid;
+  return is_valid;
+}
+
+// Whether it returns one tensor: nothing, or "-> Tensor" with sizes, comes after the arguments.
+constexpr bool has_one_result(const char* schema, int size) {
+  int at = result_position(schema);
+  if (at < 0) return schema[size - 1] == ')';
+  return skip(schema, at, "Tensor") && (at == size || (schema[at] == '[' && schema[size - 1] == ']'));
+}
+
+template <class Definition>
+constexpr bool is_checked() {
+  static_assert(has_supported_types(Definition::schema),
+                "an elementwise operator takes tensors, then attributes of type float, float?, int or bool");
+  static_assert(has_one_result(Definition::schema, sizeof(Definition::schema) - 1),
+                "the schema of an elementwise operator ends with ')': it returns one tensor; or with its sizes, as in "
+                "-> Tensor[..., 3]");
+  static_assert(has_valid_sizes(Definition::schema),
+                "the sizes of a tensor in a formula are [...], [..., 3] or [..., 3, 3], with positive numbers");
+  return true;
+}
+
+// Whether a tensor or the result has sizes of its own, so that the formula computes with arrays (points.h).
+template <class Definition>
+inline constexpr bool is_of_points = [] {
+  bool result = false;
+  for (int i = -1; i < count_tensors(Definition::schema); ++i) {
+    result = result || own_sizes(Definition::schema, i).rank > 0;
+  }
+  return result;
+}();
 
 template <class Definition>
 constexpr bool saves_output() {
@@ -160,6 +235,7 @@ struct ElementwiseMath;
 template <class Definition, int... Input, int... Number>
 struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::integer_sequence<int, Number...>> {
   static_assert(is_checked<Definition>());
+  static constexpr bool is_of_points = false;
   // The operators' own tensors: the inputs or the output, of which there are as many.
   static constexpr int tensors = sizeof...(Input);
   static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
@@ -188,7 +264,7 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
     }
   }
 
- private:
+ protected:
   // An attribute as the formula takes it.
   template <int I>
   using number = std::integral_constant<int, I>;
@@ -205,6 +281,7 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
     }
   }
 
+ private:
   static constexpr bool has_slope_of_slope() {
     return requires { &Definition::template slope_of_slope<double>; };
   }
@@ -279,14 +356,6 @@ struct ElementwiseDoubleBackward : ElementwiseMath<Definition> {
     return {sum, A(grad * slopes.value[I].tangent)...};
   }
 };
-
-// Calls f<Math>() for the functions of each operator.
-template <class... Definitions, class F>
-constexpr void for_each_math(Family<Definitions...>, F f) {
-  ((f.template operator()<ElementwiseForward<Definitions>>(), f.template operator()<ElementwiseBackward<Definitions>>(),
-    f.template operator()<ElementwiseDoubleBackward<Definitions>>()),
-   ...);
-}
 
 }  // namespace detail
 

@@ -3,8 +3,10 @@
 // Elementwise functions (math.h) on tensors, by torch's operators. Values are in the type of sums, and rounded once.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/stack.h>
 
 #include <array>
+#include <vector>
 
 #include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/elementwise/tensor_value.h"
@@ -38,6 +40,29 @@ struct Rounding {
     return values.expand_symint(sizes);
   }
 };
+
+// The values of a tensor of points, which are its last dims, one by one.
+inline void append_values(std::vector<TensorValue>& values, const Tensor& t, const OwnSizes& own) {
+  if (!t.defined()) return values.resize(values.size() + own.count());  // zeros
+  const Tensor whole = in_opmath(t);
+  for (int i = 0; i < own.sizes[0]; ++i) {
+    for (int j = 0; j < own.sizes[1]; ++j) {
+      const Tensor row = own.rank == 2 ? whole.select(-2, i) : whole;
+      values.emplace_back(own.rank == 0 ? row : row.select(-1, own.rank == 2 ? j : i));
+    }
+  }
+}
+
+// The inverse: a tensor from the values for the points to which all tensors broadcast, summed to the sizes of `like`.
+inline Tensor from_values(const TensorValue* values, const OwnSizes& own, const Tensor& point,
+                          c10::SymIntArrayRef sizes, at::ScalarType dtype) {
+  std::vector<Tensor> each;
+  for (int v = 0; v < own.count(); ++v) each.push_back(values[v].like(point).expand_symint(point.sym_sizes()));
+  c10::SymDimVector whole(point.sym_sizes());
+  whole.append(own.sizes, own.sizes + own.rank);
+  const Tensor all = own.rank == 0 ? each[0] : at::stack(each, -1).reshape_symint(whole);
+  return at::sum_to(all, sizes).to(dtype);
+}
 
 // The operator _decompose_<name>: a forward or backward operator as a composition of torch's, for compilers that
 // fuse these (cppcuda/_decompose.py).

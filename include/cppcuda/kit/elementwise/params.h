@@ -31,4 +31,17 @@ struct StridedParams {
   [[no_unique_address]] Math math;
 };
 
+// For formulas of points (points.h). The strides are those of the outputs, followed by the inputs.
+template <class Math, class T>
+struct PointParams {
+  T* out[Math::outputs];
+  const T* in[Math::inputs];
+  int64_t count;
+  int dims;
+  Divisor sizes[elementwise_max_dims];  // as above
+  int64_t strides[Math::outputs + Math::inputs][elementwise_max_dims];
+  int64_t own_strides[Math::outputs + Math::inputs][2];  // of the dims of a point's values
+  [[no_unique_address]] Math math;
+};
+
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

@@ -60,7 +60,7 @@ class TensorValue {
  public:
   using Tensor = at::Tensor;
 
-  explicit TensorValue(double number) : value_(number) {}
+  explicit TensorValue(double number = 0) : value_(number) {}
   explicit TensorValue(Tensor tensor) : value_(std::move(tensor)) {}
 
   // Null if it is a number.

@@ -103,7 +103,7 @@ struct Dual {
   // NaN, they have the derivative 1 with respect to each.
   friend CPPCUDA_HOST_DEVICE Dual abs(Dual a) {
     const A x = a.value;
-    return a.with(kit::abs(x), [&] { return sign(x); });
+    return a.with(kit::abs(x), [&]() CPPCUDA_LAMBDA { return sign(x); });
   }
   static CPPCUDA_HOST_DEVICE Dual max(Dual a, Dual b) {
     const A value = kit::max(a.value, b.value);
@@ -118,94 +118,102 @@ struct Dual {
 
   friend CPPCUDA_HOST_DEVICE Dual exp(Dual a) {
     const A y = kit::exp(a.value);
-    return a.with(y, [&] { return y; });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return y; });
   }
   friend CPPCUDA_HOST_DEVICE Dual exp2(Dual a) {
     const A y = kit::exp2(a.value);
-    return a.with(y, [&] { return A(ln_2) * y; });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return A(ln_2) * y; });
   }
   friend CPPCUDA_HOST_DEVICE Dual expm1(Dual a) {
-    return a.with(kit::expm1(a.value), [&] { return kit::exp(a.value); });
+    return a.with(kit::expm1(a.value), [&]() CPPCUDA_LAMBDA { return kit::exp(a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual log(Dual a) {
-    return a.with(kit::log(a.value), [&] { return A(1) / a.value; });
+    return a.with(kit::log(a.value), [&]() CPPCUDA_LAMBDA { return A(1) / a.value; });
   }
   friend CPPCUDA_HOST_DEVICE Dual log2(Dual a) {
-    return a.with(kit::log2(a.value), [&] { return A(1 / ln_2) / a.value; });
+    return a.with(kit::log2(a.value), [&]() CPPCUDA_LAMBDA { return A(1 / ln_2) / a.value; });
   }
   friend CPPCUDA_HOST_DEVICE Dual log1p(Dual a) {
-    return a.with(kit::log1p(a.value), [&] { return A(1) / (A(1) + a.value); });
+    return a.with(kit::log1p(a.value), [&]() CPPCUDA_LAMBDA { return A(1) / (A(1) + a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual sqrt(Dual a) {
     const A y = kit::sqrt(a.value);
-    return a.with(y, [&] { return A(0.5) / y; });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return A(0.5) / y; });
   }
   friend CPPCUDA_HOST_DEVICE Dual cbrt(Dual a) {
     const A y = kit::cbrt(a.value);
-    return a.with(y, [&] { return A(1.0 / 3) / (y * y); });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return A(1.0 / 3) / (y * y); });
   }
 
   friend CPPCUDA_HOST_DEVICE Dual sin(Dual a) {
-    return a.with(kit::sin(a.value), [&] { return kit::cos(a.value); });
+    return a.with(kit::sin(a.value), [&]() CPPCUDA_LAMBDA { return kit::cos(a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual cos(Dual a) {
-    return a.with(kit::cos(a.value), [&] { return -kit::sin(a.value); });
+    return a.with(kit::cos(a.value), [&]() CPPCUDA_LAMBDA { return -kit::sin(a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual tan(Dual a) {
     const A y = kit::tan(a.value);
-    return a.with(y, [&] { return A(1) + y * y; });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return A(1) + y * y; });
   }
   friend CPPCUDA_HOST_DEVICE Dual asin(Dual a) {
-    return a.with(kit::asin(a.value), [&] { return A(1) / kit::sqrt(A(1) - a.value * a.value); });
+    return a.with(kit::asin(a.value), [&]() CPPCUDA_LAMBDA { return A(1) / kit::sqrt(A(1) - a.value * a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual acos(Dual a) {
-    return a.with(kit::acos(a.value), [&] { return A(-1) / kit::sqrt(A(1) - a.value * a.value); });
+    return a.with(kit::acos(a.value), [&]() CPPCUDA_LAMBDA { return A(-1) / kit::sqrt(A(1) - a.value * a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual atan(Dual a) {
-    return a.with(kit::atan(a.value), [&] { return A(1) / (A(1) + a.value * a.value); });
+    return a.with(kit::atan(a.value), [&]() CPPCUDA_LAMBDA { return A(1) / (A(1) + a.value * a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual sinh(Dual a) {
-    return a.with(kit::sinh(a.value), [&] { return kit::cosh(a.value); });
+    return a.with(kit::sinh(a.value), [&]() CPPCUDA_LAMBDA { return kit::cosh(a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual cosh(Dual a) {
-    return a.with(kit::cosh(a.value), [&] { return kit::sinh(a.value); });
+    return a.with(kit::cosh(a.value), [&]() CPPCUDA_LAMBDA { return kit::sinh(a.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual tanh(Dual a) {
     const A y = kit::tanh(a.value);
-    return a.with(y, [&] { return A(1) - y * y; });
+    return a.with(y, [&]() CPPCUDA_LAMBDA { return A(1) - y * y; });
   }
   friend CPPCUDA_HOST_DEVICE Dual erf(Dual a) {
-    return a.with(kit::erf(a.value), [&] { return A(two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
+    return a.with(kit::erf(a.value),
+                  [&]() CPPCUDA_LAMBDA { return A(two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
   }
   friend CPPCUDA_HOST_DEVICE Dual erfc(Dual a) {
-    return a.with(kit::erfc(a.value), [&] { return A(-two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
+    return a.with(kit::erfc(a.value),
+                  [&]() CPPCUDA_LAMBDA { return A(-two_over_sqrt_pi) * kit::exp(-(a.value * a.value)); });
   }
 
   friend CPPCUDA_HOST_DEVICE Dual atan2(Dual y, Dual x) {
     const A square = y.value * y.value + x.value * x.value;
     const auto slope = [&](A side) { return select(is_zero(square), A(0), side / square); };  // as in torch, 0 at 0
-    return of(kit::atan2(y.value, x.value), y, [&] { return slope(x.value); }, x, [&] { return slope(-y.value); });
+    return of(
+        kit::atan2(y.value, x.value), y, [&]() CPPCUDA_LAMBDA { return slope(x.value); }, x,
+        [&]() CPPCUDA_LAMBDA { return slope(-y.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual hypot(Dual a, Dual b) {
     const A length = kit::hypot(a.value, b.value);
-    return of(length, a, [&] { return a.value / length; }, b, [&] { return b.value / length; });
+    return of(
+        length, a, [&]() CPPCUDA_LAMBDA { return a.value / length; }, b,
+        [&]() CPPCUDA_LAMBDA { return b.value / length; });
   }
   friend CPPCUDA_HOST_DEVICE Dual fmod(Dual a, Dual b) {
-    return of(kit::fmod(a.value, b.value), a, [&] { return A(1); }, b, [&] { return -kit::trunc(a.value / b.value); });
+    return of(
+        kit::fmod(a.value, b.value), a, [&]() CPPCUDA_LAMBDA { return A(1); }, b,
+        [&]() CPPCUDA_LAMBDA { return -kit::trunc(a.value / b.value); });
   }
   friend CPPCUDA_HOST_DEVICE Dual copysign(Dual a, Dual b) {
     const A value = kit::copysign(a.value, b.value);
-    return a.with(value, [&] { return sign(a.value) * sign(value); });
+    return a.with(value, [&]() CPPCUDA_LAMBDA { return sign(a.value) * sign(value); });
   }
   // As in torch, the derivatives of 0^0 are 0, and so is that of 0^n with respect to a positive n. A power of a
   // negative number has no derivative with respect to the exponent, NaN, which counts only where the exponent varies.
   friend CPPCUDA_HOST_DEVICE Dual pow(Dual a, Dual b) {
     const A x = a.value, n = b.value, y = kit::pow(x, n);
-    const auto by_base = [&] {
+    const auto by_base = [&]() CPPCUDA_LAMBDA {
       const A slope = n * kit::pow(x, n - A(1));
       return select(is_zero(x), select(is_zero(n), A(0), slope), slope);
     };
-    const auto by_exponent = [&] {
+    const auto by_exponent = [&]() CPPCUDA_LAMBDA {
       const A slope = y * kit::log(x);
       return select(is_zero(x), select(n < A(0), slope, A(0)), slope);
     };

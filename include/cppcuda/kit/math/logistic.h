@@ -46,8 +46,8 @@ struct Logistic<Dual<A>> {
 
   CPPCUDA_HOST_DEVICE explicit Logistic(Dual<A> x) {
     const Logistic<A> s(x.value);
-    value = x.with(s.value, [&] { return s.slope(); });
-    complement = x.with(s.complement, [&] { return -s.slope(); });
+    value = x.with(s.value, [&]() CPPCUDA_LAMBDA { return s.slope(); });
+    complement = x.with(s.complement, [&]() CPPCUDA_LAMBDA { return -s.slope(); });
   }
 
   CPPCUDA_HOST_DEVICE Dual<A> slope() const { return value * complement; }
@@ -59,7 +59,7 @@ CPPCUDA_HOST_DEVICE Dual<A> logistic(Dual<A> x) {
 }
 template <class A>
 CPPCUDA_HOST_DEVICE Dual<A> softplus(Dual<A> x) {
-  return x.with(softplus(x.value), [&] { return logistic(x.value); });
+  return x.with(softplus(x.value), [&]() CPPCUDA_LAMBDA { return logistic(x.value); });
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <utility>
+
+#include "cppcuda/kit/math/host_device.h"
+
 // CPPCUDA_UNROLL(count) unrolls the loop after it, which has at most `count` steps, for host and device.
 
 #if defined(__CUDA_ARCH__)
@@ -10,3 +14,14 @@
 #define CPPCUDA_PRAGMA(text) _Pragma(#text)
 #define CPPCUDA_UNROLL(count) CPPCUDA_PRAGMA(GCC unroll count)
 #endif
+
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
+
+// Calls f(std::integral_constant<int, I>()) for I from 0 to Count - 1.
+template <int Count, class F>
+CPPCUDA_HOST_DEVICE void for_constants(F f) {
+  [&]<int... I>(std::integer_sequence<int, I...>)
+      CPPCUDA_LAMBDA { (f(std::integral_constant<int, I>()), ...); }(std::make_integer_sequence<int, Count>());
+}
+
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
