@@ -115,11 +115,69 @@ def activation(op: str, mode: str, elements: int, layout: str = "contiguous", **
     return Case(op, mode, power, elements, inputs, contestants, compiled, moved, layout=layout, **where)
 
 
+ROOT = Path(__file__).parents[1]
+
+
 @functools.cache
 def _formulas() -> Any:
     """Operators that are a formula alone, built at the first call."""
-    cppcuda.kit.load("formulas", sorted((Path(__file__).parent / "formulas").glob("*.h")))
-    return torch.ops.formulas
+    return cppcuda.kit.load("formulas", sorted((ROOT / "benchmarks/formulas").glob("*.h")))
+
+
+@functools.cache
+def _points(op: str) -> Callable[..., Tensor]:
+    """A formula of points, built at the first call."""
+    if op == "neo_hookean":
+        load = functools.partial(cppcuda.kit.load, "elasticity", ROOT / "examples/elasticity/neo_hookean.h")
+    else:
+        headers = [ROOT / f"tests/second_library/elementwise/{name}.h" for name in ("rotate", "project")]
+        load = functools.partial(cppcuda.kit.load, "second", headers)
+    found: Callable[..., Tensor] = getattr(load(), op)
+    return found
+
+
+def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
+    """An operator whose tensors have a few values for each point. `project` has one camera."""
+    dtype: torch.dtype = getattr(torch, where.get("dtype", "float32"))
+    plain: Callable[..., Tensor] = getattr(peers, op)
+    attributes = (1.0, 4.0) if op == "neo_hookean" else ()
+
+    def inputs(device: torch.device) -> Tensors:
+        def values(*shape: int) -> Tensor:
+            return noise(*shape, dtype=dtype, device=device)
+
+        if op == "rotate":
+            return values(count, 4), values(count, 3)
+        if op == "project":
+            front = torch.tensor([0, 0, 2], dtype=dtype, device=device)
+            return values(count, 3) / 4 + front, values(4), values(5) / 10
+        return (values(count, 3, 3) / 10 + torch.eye(3, dtype=dtype, device=device),)
+
+    def contestant(f: Callable[..., Tensor]) -> Contestant:
+        call = functools.partial(_with_attributes, f, attributes)
+        return Contestant(torch.func.vmap(torch.func.hessian(call)) if mode == "hessian" else call)
+
+    def ours(*t: Any) -> Tensor:
+        return _points(op)(*t)
+
+    size = count * dtype.itemsize
+    read, written = {"rotate": (7, 3), "project": (3, 2), "neo_hookean": (9, 1)}[op]
+    moved = (read * size, written * size) if mode == "forward" else None
+    return Case(
+        f"{op}_hessian" if mode == "hessian" else op,
+        "forward" if mode == "hessian" else mode,
+        f"2^{count.bit_length() - 1}",
+        count,
+        inputs,
+        {"cppcuda": contestant(ours), "eager": contestant(plain)},
+        None if mode == "hessian" else contestant(plain),
+        moved,
+        **where,
+    )
+
+
+def _with_attributes(f: Callable[..., Tensor], attributes: tuple[float, ...], *tensors: Tensor) -> Tensor:
+    return f(*tensors, *attributes)
 
 
 def formula(op: str, mode: str, elements: int, **where: Any) -> Case:
@@ -516,6 +574,9 @@ def cases() -> Iterator[Case]:
     for op, mode, dtype in product(FORMULAS, ("forward", "both"), ("float32", "bfloat16")):
         for threads in ("all", "one"):
             yield formula(op, mode, 2**24, dtype=dtype, threads=threads, regime="reused")
+    for op, mode, threads in product(("rotate", "project", "neo_hookean"), ("forward", "both"), ("all", "one")):
+        yield formula_of_points(op, mode, 2**20, threads=threads, regime="reused")
+    yield formula_of_points("neo_hookean", "hessian", 2**17, regime="reused")
     for op, mode, threads in product(ACTIVATIONS, ("forward", "both"), ("all", "one")):
         yield fused(op, mode, 2**24, threads=threads, regime="reused")
     for mode in modes:

@@ -36,6 +36,26 @@ def mish(x: Tensor) -> Tensor:
     return x * torch.tanh(softplus(x))
 
 
+def rotate(q: Tensor, v: Tensor) -> Tensor:
+    axis = q[..., 1:]
+    twice = 2 * torch.linalg.cross(axis, v)
+    return v + q[..., :1] * twice + torch.linalg.cross(axis, twice)
+
+
+def project(points: Tensor, camera: Tensor, k: Tensor) -> Tensor:
+    x, y = points[..., 0] / points[..., 2], points[..., 1] / points[..., 2]
+    square = x * x + y * y
+    radial = 1 + square * (k[..., 0] + square * (k[..., 1] + square * k[..., 2]))
+    u = x * radial + k[..., 3] * 2 * x * y + k[..., 4] * (square + 2 * x * x)
+    v = y * radial + k[..., 4] * 2 * x * y + k[..., 3] * (square + 2 * y * y)
+    return torch.stack([camera[..., 0] * u + camera[..., 2], camera[..., 1] * v + camera[..., 3]], -1)
+
+
+def neo_hookean(f: Tensor, mu: float, lam: float) -> Tensor:
+    log_j = torch.log(torch.linalg.det(f))
+    return 0.5 * mu * ((f * f).sum((-2, -1)) - 3) - mu * log_j + 0.5 * lam * log_j**2
+
+
 def quick_gelu_into(x: Tensor, out: Tensor) -> Tensor:
     return torch.mul(x, torch.sigmoid(1.702 * x), out=out)
 

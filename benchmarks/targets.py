@@ -63,6 +63,14 @@ def _targets() -> Iterator[Target]:
     for op, mode in product(ACTIVATIONS, ("forward", "both")):
         where = {"op": f"fused_{op}", "mode": mode, "regime": "reused"}
         yield target(f"{op}(x + b) * y {mode}, compiled", "kernel", 1, **where, threads=("all", "one"))
+    several: dict[str, Any] = {"regime": "reused", "threads": ("all", "one")}
+    for op in ("rotate", "project"):
+        yield target(f"{op} of 2^20 points", STREAM, 0.8, op=op, mode="forward", **several)
+        yield target(f"{op} of 2^20 points, both ways", "torch.compile", 1, op=op, mode="both", **several)
+    for mode in ("forward", "both"):
+        yield target(f"energy of 2^20 matrices, {mode}", "torch.compile", 3, op="neo_hookean", mode=mode, **several)
+    where = {"op": "neo_hookean_hessian", "mode": "forward", "regime": "reused"}
+    yield target("Hessian of the energy of 2^17 matrices", "eager", 20, **where)
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):
         where: dict[str, Any] = {"op": "trilinear", "mode": mode, "size": tuple(f"65536x{f}" for f in (8, 32, 256))}
         bmm = where if mode == "backward" else {**where, "size": "65536x256"}

@@ -13,7 +13,6 @@ from cppcuda.kit import KitError, add, load, new
 ROOT = Path(__file__).parents[2]
 HEADER = (ROOT / "tests/second_library/elementwise/swish.h").read_text()
 BROADCASTING = (ROOT / "tests/second_library/elementwise/gated.h").read_text()
-POINTS = (ROOT / "tests/second_library/elementwise/rotate.h").read_text()
 OPERATOR = (ROOT / "examples/one_file/row_sum.cpp").read_text()
 SOURCES = ["swish.h", "row_sum.cpp", "included.h"]
 
@@ -27,10 +26,9 @@ def output_of_load(*arguments: object) -> str:
 def check_emulated_device() -> None:
     """Compiling CUDA kernels, and running them in the emulator, needs no GPU."""
     new("project", "with_cuda", elementwise="swish")
-    add("project", elementwise=["gated", "rotate"])
-    for name, header in {"gated": BROADCASTING, "rotate": POINTS}.items():
-        Path(f"project/src/elementwise/{name}.h").write_text(header.replace("second", "with_cuda"))
-        Path(f"project/src/elementwise/{name}.cpp").unlink()  # the C++ function, which has other arguments
+    add("project", elementwise="gated")
+    Path("project/src/elementwise/gated.h").write_text(BROADCASTING.replace("second", "with_cuda"))
+    Path("project/src/elementwise/gated.cpp").unlink()  # the C++ function, which has other arguments
     try:
         ops = load("with_cuda", "project/src", emulate=True)
     except KitError as error:
@@ -49,16 +47,6 @@ def check_emulated_device() -> None:
         inputs = (x, gate.requires_grad_())
         torch.testing.assert_close(ops.gated(*inputs), x * torch.sigmoid(gate))
         assert torch.autograd.gradgradcheck(ops.gated, inputs)
-    for q, v in (((5, 4), (5, 3)), ((4,), (2, 5, 3)), ((5, 1, 4), (1, 3))):
-        on_cpu = tuple(torch.randn(sizes, dtype=torch.float64) for sizes in (q, v))
-        inputs = tuple(t.cuda().requires_grad_() for t in on_cpu)
-        torch.testing.assert_close(ops.rotate(*inputs).cpu(), ops.rotate(*on_cpu))
-        torch.testing.assert_close(
-            ops.rotate(inputs[0], inputs[1].flip(-1)).cpu(), ops.rotate(on_cpu[0], on_cpu[1].flip(-1))
-        )
-        assert torch.autograd.gradgradcheck(ops.rotate, inputs, check_fwd_over_rev=True)
-        halves = tuple(t.half() for t in on_cpu)
-        torch.testing.assert_close(ops.rotate(*(t.cuda() for t in halves)).cpu(), ops.rotate(*halves))
     # torch's operators, one of which resizes its output, and one that returns views
     total = torch.empty(0, dtype=x.dtype, device="cuda")
     torch.add(*x.detach().split([1, 2])[1], out=total)

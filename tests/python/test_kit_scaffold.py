@@ -14,7 +14,7 @@ from cppcuda.kit import LICENSES, KitError, add, new
 
 pytestmark = pytest.mark.any_torch
 
-KINDS = ("elementwise", "rows")
+KINDS = ("elementwise", "points", "rows")
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "kit.md"
 
@@ -88,12 +88,13 @@ def test_add_lists_operators_in_order(tmp_path: Path) -> None:
 def test_the_first_elementwise_operator_brings_the_family(tmp_path: Path) -> None:
     project = make(tmp_path / "p", rows="norm")
     assert not (project / "src/elementwise").exists()
-    add(project, elementwise=["soft_clip", "ramp"])
-    other = make(tmp_path / "other", elementwise="soft_clip")
+    add(project, elementwise=["soft_clip", "ramp"], points="turn")
+    other = make(tmp_path / "other", points="turn")
     add(other, elementwise="ramp")
+    add(other, elementwise="soft_clip")
     same = {name: text for name, text in texts(project).items() if name.startswith("src/elementwise/")}
     assert same == {name: text for name, text in texts(other).items() if name.startswith("src/elementwise/")}
-    assert "Family<Ramp, SoftClip>" in same["src/elementwise/family.h"]
+    assert "Family<Ramp, SoftClip, Turn>" in same["src/elementwise/family.h"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -200,7 +201,7 @@ def test_the_tutorial_shows_the_template(tmp_path: Path) -> None:
         words = command.split()
         assert words[:3] == ["python", "-m", "cppcuda.kit"]
         subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    sources = texts(tmp_path / "my_ops")
+    sources = texts(tmp_path / "my_ops") | texts(ROOT / "examples" / "elasticity")
     quoted = [text for language, text in blocks if language in ("cpp", "cmake")]
     assert len(quoted) > 5
     for text in quoted:

@@ -20,6 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     add_operators.add_argument("path", metavar="PATH", help="the project's folder")
     kinds = {
         "--elementwise": "an elementwise operator, with one formula",
+        "--points": "an elementwise operator with a few values for each element, with one formula",
         "--rows": "an operator that reduces rows, with kernels and derivatives",
     }
     one = new_project.add_mutually_exclusive_group(required=True)

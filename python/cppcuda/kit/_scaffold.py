@@ -1,4 +1,4 @@
-"""Makes projects from the folder ``template``, which is a project itself: my_ops, with swish and row_norm."""
+"""Makes projects from the folder ``template``, which is a project itself: my_ops, with swish, rotate and row_norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 _TEMPLATE = Path(__file__).parent / "template"
 _LICENSES = Path(__file__).parent / "licenses"
 LICENSES = ("MIT", "BSD-3-Clause", "Apache-2.0")
-_KINDS = {"elementwise": "swish", "rows": "row_norm"}
+_KINDS = {"elementwise": "swish", "points": "rotate", "rows": "row_norm"}
+_OF_FAMILY = ("elementwise", "points")
 # The files that list the operators.
 _FAMILY = "src/elementwise/family.h"
 _PACKAGE = "python/my_ops/__init__.py"
@@ -73,18 +74,16 @@ class _Operator:
 
     def rendered(self, text: str, namespace: str) -> str:
         """Text of the template with the names of this operator and of the namespace."""
-        names = {
-            self.template: self.name,
-            _camel(self.template): _camel(self.name),
-            "my_ops": namespace,
-            "MY_OPS": namespace.upper(),
-        }
+        names = {"my_ops": namespace, "MY_OPS": namespace.upper()}
+        # The files that list the operators have those of one kind in the place of all that belong to the family.
+        for template in {self.template, *([_KINDS["elementwise"]] if self.kind in _OF_FAMILY else [])}:
+            names |= {template: self.name, _camel(template): _camel(self.name)}
         return re.sub("|".join(names), lambda found: names[found[0]], text)
 
 
-def _operators(elementwise: _Names, rows: _Names, namespace: str) -> list[_Operator]:
+def _operators(elementwise: _Names, points: _Names, rows: _Names, namespace: str) -> list[_Operator]:
     operators: dict[str, _Operator] = {}
-    for kind, given in (("elementwise", elementwise), ("rows", rows)):
+    for kind, given in zip(_KINDS, (elementwise, points, rows), strict=True):
         for name in [given] if isinstance(given, str) else given or ():
             _check_name("operator", name, _RESERVED_OPERATORS | {namespace})
             if name in operators:
@@ -101,6 +100,10 @@ def _template_files() -> list[str]:
 def _operator_of(path: str) -> str | None:
     """The operator of the template that a file belongs to."""
     return next((kind for kind, name in _KINDS.items() if name in path), None)
+
+
+def _is_of_family(path: str) -> bool:
+    return path.startswith("src/elementwise/")
 
 
 def _is_cuda(path: str) -> bool:
@@ -133,8 +136,8 @@ def _with_member(path: str, text: str, member: str) -> str:
 
 def _operator_files(operator: _Operator, namespace: str, cuda: bool, with_family: bool) -> dict[str, str]:
     """The files of an operator and, if requested, those of the family of elementwise operators."""
-    family = "src/elementwise/" if with_family else None
-    paths = [p for p in _template_files() if _operator_of(p) == operator.kind or (family and p.startswith(family))]
+    owners = (operator.kind, None) if with_family else (operator.kind,)
+    paths = [p for p in _template_files() if _operator_of(p) in owners and (_operator_of(p) or _is_of_family(p))]
     files = {}
     for path in paths if cuda else [p for p in paths if not _is_cuda(p)]:
         text = (_TEMPLATE / path).read_text()
@@ -148,7 +151,7 @@ def elementwise_files(namespace: str) -> dict[str, str]:
     """The files of ``src`` that make the operators of an elementwise family, without the family."""
     made = {}
     for path in _template_files():
-        if path.startswith("src/elementwise/") and path != _FAMILY and _operator_of(path) is None:
+        if _is_of_family(path) and path != _FAMILY and _operator_of(path) is None:
             made[path.removeprefix("src/")] = (_TEMPLATE / path).read_text().replace("my_ops", namespace)
     return made
 
@@ -157,6 +160,7 @@ def new(
     path: str | Path,
     namespace: str,
     elementwise: str | None = None,
+    points: str | None = None,
     rows: str | None = None,
     cuda: bool = True,
     license: str = "MIT",
@@ -168,7 +172,8 @@ def new(
         path: the folder, which must not exist.
         namespace: the operators are ``torch.ops.<namespace>.*``; the Python package has this name too.
         elementwise: the name of an elementwise operator, which is made from one formula.
-        rows: the name of an operator that reduces rows, with kernels and derivatives of its own. Name one of the two.
+        points: the name of one with a few values for each element, such as quaternions and points.
+        rows: the name of an operator that reduces rows, with kernels and derivatives of its own. Name one of the three.
         cuda: with CUDA kernels, and tests of them that need no GPU.
         license: one of :data:`LICENSES`.
         author: the copyright holder.
@@ -185,14 +190,15 @@ def new(
     if not folder.absolute().parent.is_dir():
         raise KitError(f"{folder.absolute().parent} is not a folder")
     check_namespace(namespace)
-    operators = _operators(elementwise, rows, namespace)
+    operators = _operators(elementwise, points, rows, namespace)
     if len(operators) != 1:
-        raise KitError("name one operator: elementwise or rows")
+        raise KitError("name one operator: elementwise, points or rows")
     (operator,) = operators
     if license not in LICENSES:
         raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")
-    files = _operator_files(operator, namespace, cuda, with_family=operator.kind == "elementwise")
-    (other,) = set(_KINDS.values()) - {operator.template}
+    is_of_family = operator.kind in _OF_FAMILY
+    files = _operator_files(operator, namespace, cuda, with_family=is_of_family)
+    other = _KINDS["rows" if is_of_family else "elementwise"]
     for shared in (p for p in _template_files() if _operator_of(p) is None and not p.startswith("src/")):
         text = (_TEMPLATE / shared).read_text()
         if shared == _PACKAGE:
@@ -220,12 +226,18 @@ def _write_new(folder: Path, files: dict[str, str]) -> list[Path]:
     return [folder / name for name in sorted(files)]
 
 
-def add(path: str | Path, elementwise: str | Sequence[str] = (), rows: str | Sequence[str] = ()) -> list[Path]:
+def add(
+    path: str | Path,
+    elementwise: str | Sequence[str] = (),
+    points: str | Sequence[str] = (),
+    rows: str | Sequence[str] = (),
+) -> list[Path]:
     """Adds operators to a project that :func:`new` made. They have CUDA kernels if the others have.
 
     Args:
         path: the project's folder.
         elementwise: the name of an elementwise operator, or several names.
+        points: the name of an elementwise operator with a few values for each element, or several names.
         rows: the name of an operator that reduces rows, or several names.
 
     Returns:
@@ -239,9 +251,9 @@ def add(path: str | Path, elementwise: str | Sequence[str] = (), rows: str | Seq
     found = re.search(r"cppcuda_add_operators\(\w+ NAMESPACE (\w+)", lists.read_text()) if lists.is_file() else None
     if not found:
         raise KitError(f"{folder} has no CMakeLists.txt with cppcuda_add_operators(... NAMESPACE ...)")
-    operators = _operators(elementwise, rows, found[1])
+    operators = _operators(elementwise, points, rows, found[1])
     if not operators:
-        raise KitError("name at least one operator: elementwise or rows")
+        raise KitError("name at least one operator: elementwise, points or rows")
     files: dict[str, str] = {}
     for operator in operators:
         files |= _added(folder, files, operator, found[1])
@@ -259,13 +271,13 @@ def _added(folder: Path, written: dict[str, str], operator: _Operator, namespace
         file = folder / name
         return written.get(name) or (file.read_text() if file.is_file() else None)
 
-    is_elementwise, family = operator.kind == "elementwise", current(_FAMILY)
+    is_of_family, family = operator.kind in _OF_FAMILY, current(_FAMILY)
     cuda = any((folder / "src").rglob("*.cu"))
-    files = _operator_files(operator, namespace, cuda, with_family=is_elementwise and not family)
+    files = _operator_files(operator, namespace, cuda, with_family=is_of_family and not family)
     existing = [name for name in files if (folder / name).exists()]
     if existing:
         raise KitError(f"{folder / existing[0]} exists: is there an operator {operator.name} already?")
-    if is_elementwise and family:
+    if is_of_family and family:
         line = f'#include "elementwise/{operator.name}.h"'
         family = _with_line(_FAMILY, family, '#include "elementwise/', line)
         files[_FAMILY] = _with_member(_FAMILY, family, _camel(operator.name))

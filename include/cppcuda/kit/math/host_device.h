@@ -10,6 +10,6 @@
 #define CPPCUDA_HOST_DEVICE __attribute__((always_inline)) inline
 #define CPPCUDA_LAMBDA __attribute__((always_inline))
 #else
-#define CPPCUDA_HOST_DEVICE
+#define CPPCUDA_HOST_DEVICE inline
 #define CPPCUDA_LAMBDA
 #endif

@@ -108,7 +108,7 @@ CPPCUDA_HOST_DEVICE Range<int> outputs_of(const Axis<A, int>& x, const Range<int
 }
 
 // The same range, extended to whole packs.
-CPPCUDA_HOST_DEVICE inline Range<int> in_packs(const Range<int>& columns, int pack) {
+CPPCUDA_HOST_DEVICE Range<int> in_packs(const Range<int>& columns, int pack) {
   return {columns.first / pack * pack, kit::round_up(columns.last, pack)};
 }
 
