@@ -22,6 +22,24 @@
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
 
+// Adds n values to sums, in float64, because in float32 many numbers that are added one after another lose digits. The
+// step between the sums is in bytes.
+template <class V, class A>
+CPPCUDA_INLINE void add_to_sums(char* to, int64_t step, const A* from, int64_t n) {
+  if (step == 0) {
+    V total = 0;
+    for_vectors<V>(n, [&](int64_t i, auto count) { total += V::load(from + i, count); });
+    A sum;
+    V::sums(&total, std::integral_constant<int, 1>(), &sum);
+    *reinterpret_cast<double*>(to) += sum;
+  } else if (step == sizeof(double)) {
+    double* const sums = reinterpret_cast<double*>(to);
+    for (int64_t k = 0; k < n; ++k) sums[k] += from[k];
+  } else {
+    for (int64_t k = 0; k < n; ++k) *reinterpret_cast<double*>(to + k * step) += from[k];
+  }
+}
+
 // Attributes is Math, or empty if Math has no attributes: capturing an empty Math in lambdas costs registers.
 template <class Math, class T, class... Attributes>
 struct ElementwiseLoop {
@@ -84,7 +102,7 @@ struct ElementwiseLoop {
         dense<has_sums>(out, sum, in, count, math...);
       }
       for (int o = 0; o < outputs; ++o) {
-        if (sum[o] != nullptr) add(data[o] + begin * steps[o], steps[o], sum[o], count);
+        if (sum[o] != nullptr) add_to_sums<V>(data[o] + begin * steps[o], steps[o], sum[o], count);
         if (out[o] == nullptr || steps[o] == sizeof(T)) continue;
         char* to = data[o] + begin * steps[o];
         for (int64_t k = 0; k < count; ++k) __builtin_memcpy(to + k * steps[o], &memory[o][k], sizeof(T));
@@ -122,22 +140,6 @@ struct ElementwiseLoop {
         if constexpr (Sums) ((sum[O] != nullptr ? values.value[O].store(sum[O] + i, count) : void()), ...);
       }(std::make_integer_sequence<int, outputs>());
     });
-  }
-
-  // In float64, because in float32 many numbers that are added one after another lose digits.
-  CPPCUDA_INLINE static void add(char* to, int64_t step, const A* from, int64_t n) {
-    if (step == 0) {
-      V total = 0;
-      for_vectors<V>(n, [&](int64_t i, auto count) { total += V::load(from + i, count); });
-      A sum;
-      V::sums(&total, std::integral_constant<int, 1>(), &sum);
-      *reinterpret_cast<double*>(to) += sum;
-    } else if (step == sizeof(double)) {
-      double* const sums = reinterpret_cast<double*>(to);
-      for (int64_t k = 0; k < n; ++k) sums[k] += from[k];
-    } else {
-      for (int64_t k = 0; k < n; ++k) *reinterpret_cast<double*>(to + k * step) += from[k];
-    }
   }
 
   template <class Load>
@@ -197,7 +199,10 @@ struct PointLoop {
         constexpr int row = Math::first_row(o), values = Math::own[o].count();
         char* const at = data[o] + begin * steps[o];
         if constexpr (may_have_sums) {
-          if ((sums >> o & 1) != 0) return add<values>(at, steps[o], distances + row, count, to_sum + row);
+          if ((sums >> o & 1) != 0) {
+            for (int v = 0; v < values; ++v) add_to_sums<V>(at + distances[row + v], steps[o], to_sum[row + v], count);
+            return;
+          }
         }
         write<values>(at, steps[o], distances + row, count, out + row);
       });
@@ -221,6 +226,11 @@ struct PointLoop {
       for (int64_t i = 0; i < n; ++i) {
         for (int v = 0; v < values; ++v) to[v][i] = dense[i * values + v];
       }
+    } else if (step == 0) {
+      for (int v = 0; v < values; ++v) {
+        const T value = *reinterpret_cast<const T*>(from + distances[v]);
+        for (int64_t i = 0; i < n; ++i) to[v][i] = value;
+      }
     } else {
       for (int v = 0; v < values; ++v) {
         for (int64_t i = 0; i < n; ++i) __builtin_memcpy(&to[v][i], from + i * step + distances[v], sizeof(T));
@@ -243,14 +253,6 @@ struct PointLoop {
       for (int v = 0; v < values; ++v) {
         for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * step + distances[v], &from[v][i], sizeof(T));
       }
-    }
-  }
-
-  // In float64, as in ElementwiseLoop.
-  template <int values>
-  CPPCUDA_INLINE static void add(char* to, int64_t step, const int64_t* distances, int64_t n, const A (*from)[block]) {
-    for (int v = 0; v < values; ++v) {
-      for (int64_t i = 0; i < n; ++i) *reinterpret_cast<double*>(to + i * step + distances[v]) += from[v][i];
     }
   }
 };

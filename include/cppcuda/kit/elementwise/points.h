@@ -11,8 +11,8 @@
 //   };
 //
 // A tensor [..., 3, 3] is a kit::Array<A, 3, 3>, and [...], or no sizes at all, an A. The dims before the sizes
-// broadcast. Derivatives are computed in the loop, from dual numbers, one value after another. With many values this is
-// faster:
+// broadcast. Derivatives are computed in the loop, from numbers with a derivative for each value of a tensor. With many
+// values, gradients that are written by hand are faster:
 //
 //   backward(grad, q, v)  the gradients of the tensors, from that of the result: an array, or kit::Gradients of several
 
@@ -102,11 +102,6 @@ struct PointMath<Definition, std::integer_sequence<int, Input...>, std::integer_
     int result = 0;
     for (int i = 0; i < input; ++i) result += input_counts[i];
     return result;
-  }
-  static constexpr int input_of(int value) {
-    int input = 0;
-    while (value >= first_value(input + 1)) ++input;
-    return input;
   }
 
   // The values of the result.
