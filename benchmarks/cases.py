@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -160,6 +161,9 @@ def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
     def ours(*t: Any) -> Tensor:
         return _points(op)(*t)
 
+    contestants = {"cppcuda": contestant(ours), "eager": contestant(plain)}
+    if mode != "hessian" and op in warp_functions():
+        contestants["warp"] = dataclasses.replace(contestant(warp_functions()[op]), comparable=op != "rotate")
     size = count * dtype.itemsize
     read, written = {"rotate": (7, 3), "project": (3, 2), "neo_hookean": (9, 1)}[op]
     moved = (read * size, written * size) if mode == "forward" else None
@@ -169,11 +173,21 @@ def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
         f"2^{count.bit_length() - 1}",
         count,
         inputs,
-        {"cppcuda": contestant(ours), "eager": contestant(plain)},
+        contestants,
         None if mode == "hessian" else contestant(plain),
         moved,
         **where,
     )
+
+
+@functools.cache
+def warp_functions() -> dict[str, Callable[..., Tensor]]:
+    """The formulas in Warp, if it is installed: pip install warp-lang."""
+    if importlib.util.find_spec("warp") is None:
+        return {}
+    import warp_peers
+
+    return warp_peers.PEERS
 
 
 def _with_attributes(f: Callable[..., Tensor], attributes: tuple[float, ...], *tensors: Tensor) -> Tensor:
