@@ -16,7 +16,7 @@ import cppcuda.kit
 import peers
 import torch
 import torch.nn.functional as F
-from targets import ACTIVATIONS, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
+from targets import ACTIVATIONS, COPY, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -166,6 +166,12 @@ def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
         contestants["warp"] = dataclasses.replace(contestant(warp_functions()[op]), comparable=op != "rotate")
     size = count * dtype.itemsize
     read, written = {"rotate": (7, 3), "project": (3, 2), "neo_hookean": (9, 1)}[op]
+    if mode == "forward":
+
+        def to_copy(*t: Tensor) -> Tensors:
+            return (noise((read + written) * count // 2, dtype=dtype, device=t[0].device),)
+
+        contestants[COPY] = Contestant(torch.clone, prepare=to_copy, comparable=False)
     moved = (read * size, written * size) if mode == "forward" else None
     return Case(
         f"{op}_hessian" if mode == "hessian" else op,

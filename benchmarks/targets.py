@@ -13,6 +13,8 @@ from typing import Any
 STREAM = "stream"
 # Moves the rows of a table that points choose, and computes nothing (gather.py).
 ROWS = "rows"
+# Copies as many bytes as the case reads and writes.
+COPY = "copy"
 # These compute something else, at the same sizes, and are compared with by time only.
 LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 # The numbers of elements of the elementwise cases.
@@ -65,7 +67,7 @@ def _targets() -> Iterator[Target]:
         yield target(f"{op}(x + b) * y {mode}, compiled", "kernel", 1, **where, threads=("all", "one"))
     several: dict[str, Any] = {"regime": "reused", "threads": ("all", "one")}
     for op in ("rotate", "project"):
-        yield target(f"{op} of 2^20 points", STREAM, 0.8, op=op, mode="forward", **several)
+        yield target(f"{op} of 2^20 points", COPY, 0.8, op=op, mode="forward", **several)
         yield target(f"{op} of 2^20 points, both ways", "torch.compile", 1, op=op, mode="both", **several)
     for mode in ("forward", "both"):
         yield target(f"energy of 2^20 matrices, {mode}", "torch.compile", 3, op="neo_hookean", mode=mode, **several)
@@ -132,7 +134,7 @@ def _targets() -> Iterator[Target]:
 # The time of lltm_cell's matrix products plus that of a stream kernel that moves the bytes of its pointwise part.
 PRODUCTS = "products + stream"
 # The contestants that measure a bound.
-BOUNDS = frozenset((STREAM, ROWS, PRODUCTS))
+BOUNDS = frozenset((STREAM, ROWS, PRODUCTS, COPY))
 # Regimes of a GPU: the time that the GPU takes, and the time of a caller, whose launches may take longer than that.
 GPU_TIME, HOST_TIME = "gpu", "host"
 

@@ -15,7 +15,7 @@ struct Project {
   template <class A>
   CPPCUDA_HOST_DEVICE static kit::Array<A, 2> forward(kit::Array<A, 3> points, kit::Array<A, 4> camera,
                                                       kit::Array<A, 5> k) {
-    const A x = points[0] / points[2], y = points[1] / points[2], square = x * x + y * y;
+    const A inverse = A(1) / points[2], x = points[0] * inverse, y = points[1] * inverse, square = x * x + y * y;
     const A radial = A(1) + square * (k[0] + square * (k[1] + square * k[2]));
     const A two_xy = A(2) * x * y;
     const A u = x * radial + k[3] * two_xy + k[4] * (square + A(2) * x * x);

@@ -178,6 +178,13 @@ struct PointLoop {
       const int64_t count = n - begin < block ? n - begin : block;
       for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
         constexpr int t = Math::outputs + i, row = Math::first_row(t);
+        if (steps[t] == 0) {  // all points have the same values
+          for (int v = 0; v < Math::own[t].count() && begin == 0; ++v) {
+            const T value = *reinterpret_cast<const T*>(data[t] + distances[row + v]);
+            for (T& each : in[row - Math::out_count + v]) each = value;
+          }
+          return;
+        }
         read<Math::own[t].count()>(data[t] + begin * steps[t], steps[t], distances + row, count,
                                    in + row - Math::out_count);
       });
@@ -225,11 +232,6 @@ struct PointLoop {
       const T* const dense = reinterpret_cast<const T*>(from);
       for (int64_t i = 0; i < n; ++i) {
         for (int v = 0; v < values; ++v) to[v][i] = dense[i * values + v];
-      }
-    } else if (step == 0) {
-      for (int v = 0; v < values; ++v) {
-        const T value = *reinterpret_cast<const T*>(from + distances[v]);
-        for (int64_t i = 0; i < n; ++i) to[v][i] = value;
       }
     } else {
       for (int v = 0; v < values; ++v) {
