@@ -122,7 +122,7 @@ struct OwnSizes {
   constexpr int count() const { return static_cast<int>(sizes[0] * sizes[1]); }
 };
 
-// Those of the tensor that is declared at this place.
+// The own sizes of the tensor whose declaration begins at this position.
 constexpr OwnSizes own_sizes_at(const char* schema, int at) {
   OwnSizes result;
   while (schema[at] != '[' && schema[at] != ',' && schema[at] != ')' && schema[at] != '\0') ++at;
@@ -147,7 +147,7 @@ constexpr int result_position(const char* schema) {
   return -1;
 }
 
-// Those of tensor number i, or of the result for i = -1.
+// The own sizes of tensor number i, or of the result if i is -1.
 constexpr OwnSizes own_sizes(const char* schema, int i) {
   const int at = i < 0 ? result_position(schema) : argument_position(schema, i);
   return at < 0 ? OwnSizes{} : own_sizes_at(schema, at);
