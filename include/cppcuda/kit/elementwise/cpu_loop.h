@@ -67,10 +67,11 @@ struct ElementwiseLoop {
 
   // Steps are in bytes. The values go through the dense loop too, so that an element's bits do not depend on its
   // position, in blocks that stay in the L1 cache. (Blocks of one register are slow to load right after they were
-  // stored.) An argument after the attributes has bit o if output number o is added up.
+  // stored.) An argument after the attributes has bit o if output number o is added up. gcc 12 crashes if it makes
+  // vectors of statements here that have vectors of AVX-512 already.
   template <std::same_as<unsigned>... Sums>
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void strided(char* const* data, const int64_t* steps, int64_t n,
-                                                        Attributes... math, Sums... sums) {
+  [[gnu::noinline, gnu::optimize("no-tree-slp-vectorize")]] CPPCUDA_FLATTEN static void strided(
+      char* const* data, const int64_t* steps, int64_t n, Attributes... math, Sums... sums) {
     constexpr bool has_sums = sizeof...(Sums) > 0;
     constexpr int64_t block = 256;
     T memory[outputs + inputs][block];
