@@ -131,16 +131,47 @@ struct ElementwiseLoop {
     dense<true>(out, in, n, math...);
   }
 
-  // For several outputs, of which some may be null. Each is either `out` or, with Sums, `sum`.
+  // For several outputs, of which some may be null. Each is either `out` or, with Sums, `sum`. The values after the last
+  // full register are computed by the same instructions: in a loop of its own, the compiler might fuse another product
+  // of a sum, and the bits of a value would depend on the number of threads.
   template <bool Sums>
   CPPCUDA_INLINE static void dense(T* const* out, A* const* sum, const T* const* in, int64_t n, Attributes... math) {
-    for_vectors<V>(n, [&](int64_t i, auto count) {
-      const auto values = apply([&](int input) { return V::load(in[input] + i, count); }, math...);
+    const int64_t rest = n % V::lanes, begin = n - rest;
+    registers<Sums>(out, sum, in, begin, math...);
+    if (rest == 0) return;
+    T memory[outputs + inputs][V::lanes] = {};
+    A to_sum[Sums ? outputs : 1][V::lanes];
+    const T* last_in[inputs];
+    T* last_out[outputs];
+    A* last_sum[outputs] = {};
+    for (int i = 0; i < inputs; ++i) {
+      last_in[i] = memory[outputs + i];
+      __builtin_memcpy(memory[outputs + i], in[i] + begin, rest * sizeof(T));
+    }
+    for (int o = 0; o < outputs; ++o) {
+      last_out[o] = out[o] != nullptr ? memory[o] : nullptr;
+      if constexpr (Sums) last_sum[o] = sum[o] != nullptr ? to_sum[o] : nullptr;
+    }
+    registers<Sums>(last_out, last_sum, last_in, V::lanes, math...);
+    for (int o = 0; o < outputs; ++o) {
+      if (out[o] != nullptr) __builtin_memcpy(out[o] + begin, memory[o], rest * sizeof(T));
+      if constexpr (Sums) {
+        if (sum[o] != nullptr) __builtin_memcpy(sum[o] + begin, to_sum[o], rest * sizeof(A));
+      }
+    }
+  }
+
+  // n is a multiple of the lanes. gcc 12 crashes if it makes vectors of statements that have vectors of AVX-512 already.
+  template <bool Sums>
+  [[gnu::noinline, gnu::optimize("no-tree-slp-vectorize")]] CPPCUDA_FLATTEN static void registers(
+      T* const* out, A* const* sum, const T* const* in, int64_t n, Attributes... math) {
+    for (int64_t i = 0; i < n; i += V::lanes) {
+      const auto values = apply([&](int input) { return V::load(in[input] + i); }, math...);
       [&]<int... O>(std::integer_sequence<int, O...>) {
-        ((out[O] != nullptr ? values.value[O].store(out[O] + i, count) : void()), ...);
-        if constexpr (Sums) ((sum[O] != nullptr ? values.value[O].store(sum[O] + i, count) : void()), ...);
+        ((out[O] != nullptr ? values.value[O].store(out[O] + i) : void()), ...);
+        if constexpr (Sums) ((sum[O] != nullptr ? values.value[O].store(sum[O] + i) : void()), ...);
       }(std::make_integer_sequence<int, outputs>());
-    });
+    }
   }
 
   template <class Load>
