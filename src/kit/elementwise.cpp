@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -95,8 +96,8 @@ struct IteratorLoop {
   int64_t inner, outer;
 };
 
-// Tensors as the loops take them: of a tensor of points, the first value of each. `distances` has, in bytes, how far
-// all values are from the first one, tensor by tensor.
+// Tensors as the loops take them: of a tensor of points or rows, the first value of each. `distances` has, in bytes,
+// how far all values are from the first one, tensor by tensor; for a row only the second one.
 struct FirstValues {
   std::vector<Tensor> memory;
   std::vector<const Tensor*> tensors;
@@ -107,17 +108,23 @@ struct FirstValues {
     if (own.empty()) return;
     memory.reserve(all.size());
     for (size_t t = 0; t < all.size(); ++t) {
-      const auto& [rank, sizes, is_valid] = own[t];
+      const auto& sizes = own[t].sizes;
       own_strides.push_back({0, 0});
       if (all[t] != nullptr) {
         Tensor first = *all[t];
-        for (int d = rank - 1; d >= 0; --d) {
+        for (int d = own[t].rank - 1; d >= 0; --d) {
           own_strides[t][d] = first.stride(-1);
-          first = first.select(-1, 0);
+          // A row without values has no first one; none is read.
+          first = first.size(-1) > 0 ? first.select(-1, 0)
+                                     : at::empty({1}, first.options()).expand(first.sizes().slice(0, first.dim() - 1));
         }
         tensors[t] = &memory.emplace_back(first);
       }
       const int64_t size = all[t] != nullptr ? all[t]->element_size() : 0;
+      if (own[t].is_row()) {
+        distances.push_back(own_strides[t][0] * size);
+        continue;
+      }
       for (int i = 0; i < sizes[0]; ++i) {
         for (int j = 0; j < sizes[1]; ++j) distances.push_back((i * own_strides[t][0] + j * own_strides[t][1]) * size);
       }
@@ -146,18 +153,41 @@ void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, std::span<co
   }
 }
 
+// The sizes of a tensor before those of a point's values.
+template <class Sizes>
+Sizes leading(const Sizes& sizes, OwnSizesOf own, size_t tensor) {
+  return own.empty() ? sizes : sizes.slice(0, sizes.size() - static_cast<size_t>(own[tensor].rank));
+}
+
+// A tensor that has rows; null if there is none.
+const Tensor* find_rows(TensorRefs tensors, OwnSizesOf own) {
+  for (size_t t = 0; t < own.size(); ++t) {
+    if (own[t].is_row() && tensors[t] != nullptr) return tensors[t];
+  }
+  return nullptr;
+}
+
+// The number of values in the rows of tensors; 1 if they have no rows.
+int64_t row_size(TensorRefs tensors, OwnSizesOf own) {
+  const Tensor* const rows = find_rows(tensors, own);
+  return rows != nullptr ? rows->size(-1) : 1;
+}
+
 // Some outputs are sums. The elements are divided into parts, whose number depends on the sizes only, so that the
 // results do not depend on the number of threads; each part has sums of its own, which are added in order.
 void run_sums(TensorRefs tensors, size_t outputs, OwnSizesOf own, unsigned sums, c10::function_ref<CpuLoop> loop) {
   constexpr int64_t max_parts = 64;
-  const FirstValues inputs(tensors, own);
-  const Tensor& in = *inputs.tensors[outputs];
+  const auto sizes_of_all = leading(tensors[outputs]->sizes(), own, outputs);
   const auto is_sum = [&](size_t t) { return t < outputs && (sums >> t & 1) != 0; };
-  int64_t of_part = grain_size;  // clearing and adding up the sums should take little time beside the elements
+  // Clearing and adding up the sums should take little time beside the elements.
+  const bool has_rows = find_rows(tensors, own) != nullptr;
+  int64_t of_part = grain_size;
   for (size_t o = 0; o < outputs; ++o) {
-    if (is_sum(o)) of_part = std::max(of_part, 8 * tensors[o]->numel());
+    if (is_sum(o)) of_part = std::max(of_part, (has_rows ? 32 : 8) * tensors[o]->numel());
   }
-  const int64_t elements = in.numel(), parts = std::clamp<int64_t>(elements / of_part, 1, max_parts);
+  of_part = std::max<int64_t>(1, of_part / std::max<int64_t>(1, row_size(tensors, own)));
+  const int64_t elements = c10::multiply_integers(sizes_of_all);
+  const int64_t parts = std::clamp<int64_t>(elements / of_part, 1, max_parts);
   std::array<Tensor, max_operands> of_parts, expanded;
   std::array<const Tensor*, max_operands> operands;
   std::copy(tensors.begin(), tensors.end(), operands.begin());
@@ -171,7 +201,7 @@ void run_sums(TensorRefs tensors, size_t outputs, OwnSizesOf own, unsigned sums,
   }
   FirstValues first({operands.data(), tensors.size()}, own);
   for (size_t o = 0; o < outputs; ++o) {
-    if (is_sum(o)) first.tensors[o] = &(expanded[o] = first.tensors[o]->expand(in.sizes()));
+    if (is_sum(o)) first.tensors[o] = &(expanded[o] = first.tensors[o]->expand(sizes_of_all));
   }
   const TensorRefs all = first.tensors;
   auto iterator = iterator_over(all, outputs);
@@ -199,14 +229,19 @@ bool same_view(const Tensor& a, const Tensor& b) {
 }
 
 // The checks of each tensor, and of its device and dtype beside the first one's. Returns the first one's number.
-size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRefs tensors) {
+size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own = {}) {
   const size_t first =
       std::find_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; }) - tensors.begin();
   for (size_t i = first; i < tensors.size(); ++i) {
     if (tensors[i] == nullptr) continue;
-    check.floating(names.tensors[i], *tensors[i]);
+    const bool is_index = i < own.size() && own[i].is_index;
+    is_index ? check.indices(names.tensors[i], *tensors[i]) : check.floating(names.tensors[i], *tensors[i]);
     if (i == first) continue;
-    check.same_dtype(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+    if (i < own.size() && own[i].is_opmath) {
+      check.opmath_dtype(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+    } else if (!is_index) {
+      check.same_dtype(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
+    }
     check.same_device(names.tensors[i], *tensors[i], names.tensors[first], *tensors[first]);
   }
   return first;
@@ -214,28 +249,32 @@ size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRef
 
 // "[..., 3, 3]"
 std::string spell(const OwnSizes& own) {
+  if (own.is_row()) return std::string("[..., ") + own.letter + "]";
   std::string result = "[...";
   for (int d = 0; d < own.rank; ++d) result += ", " + std::to_string(own.sizes[d]);
   return result + "]";
 }
 
 void check_own_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own) {
+  const Tensor* first_rows = nullptr;
   for (size_t i = 0; i < tensors.size() && !own.empty(); ++i) {
     if (tensors[i] == nullptr) continue;
     const auto sizes = tensors[i]->sym_sizes();
     const auto rank = static_cast<size_t>(own[i].rank);
     bool has_own = sizes.size() >= rank;
+    if (own[i].is_row()) {
+      TORCH_CHECK(has_own, names.op, ": ", names.tensors[i], " must be ", spell(own[i]), ", got ", sizes);
+      if (first_rows == nullptr) first_rows = tensors[i];
+      const c10::SymInt& expected = first_rows->sym_sizes().back();
+      TORCH_CHECK(TORCH_GUARD_OR_FALSE(sizes.back().sym_eq(expected)), names.op, ": ", names.tensors[i], " must be ",
+                  spell(own[i]), " with ", own[i].letter, " = ", expected, ", got ", sizes);
+      continue;
+    }
     for (size_t d = 0; has_own && d < rank; ++d) {
       has_own = TORCH_GUARD_OR_FALSE(sizes[sizes.size() - rank + d].sym_eq(own[i].sizes[d]));
     }
     TORCH_CHECK(has_own, names.op, ": ", names.tensors[i], " must be ", spell(own[i]), ", got ", sizes);
   }
-}
-
-// The sizes of a tensor before those of a point's values.
-template <class Sizes>
-Sizes leading(const Sizes& sizes, OwnSizesOf own, size_t tensor) {
-  return own.empty() ? sizes : sizes.slice(0, sizes.size() - static_cast<size_t>(own[tensor].rank));
 }
 
 // The sizes to which `count` tensors broadcast, from number `first` on, without those of a point's values.
@@ -276,22 +315,32 @@ void check_elementwise(const ElementwiseNames& names, TensorRefs tensors) {
   }
 }
 
-c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own) {
-  sizes.append(own.sizes, own.sizes + own.rank);
+c10::SymInt sym_row_size(TensorRefs tensors, OwnSizesOf own) {
+  const Tensor* const rows = find_rows(tensors, own);
+  return rows != nullptr ? rows->sym_size(-1) : c10::SymInt(1);
+}
+
+c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own, const c10::SymInt& row) {
+  if (own.is_row()) {
+    sizes.push_back(row);
+  } else {
+    sizes.append(own.sizes, own.sizes + own.rank);
+  }
   return sizes;
 }
 
 c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t first,
                                      size_t count) {
   const Checker check(names.op);
-  check_each(check, names, tensors);
+  check_each(check, names, tensors, own);
   const std::span all(names.tensors);
   check_own_sizes(names, tensors, own);
   auto sizes = broadcast(check, all, tensors, own, first, count);
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i] == nullptr) continue;
     if (i < first) {
-      check.same_shape(all[i], *tensors[i], "the output", own.empty() ? sizes : with_own(sizes, own[i]));
+      check.same_shape(all[i], *tensors[i], "the output",
+                       own.empty() ? sizes : with_own(sizes, own[i], sym_row_size(tensors, own)));
     }
     if (i >= first + count) check.same_shape(all[i], *tensors[i], all[i - count], *tensors[i - count]);
   }
@@ -301,11 +350,11 @@ c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs t
 void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
                          size_t written) {
   const Checker check(names.op);
-  check_each(check, names, tensors);
+  check_each(check, names, tensors, own);
   check_own_sizes(names, tensors.first(count), own);
   const auto sizes = broadcast(check, names.tensors, tensors, own, 0, count);
   check.same_shape(names.tensors[written], *tensors[written], "the result",
-                   own.empty() ? sizes : with_own(sizes, own[written]));
+                   own.empty() ? sizes : with_own(sizes, own[written], sym_row_size(tensors.first(count), own)));
 }
 
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors) {
@@ -330,6 +379,16 @@ void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, cons
     const Tensor& in = *inputs[i];
     TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", written_argument(schema).name(),
                 " must be ", tensor_argument(schema, i).name(), " itself or share no memory with it, got an overlap");
+  }
+}
+
+void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!own[i].is_index || !tensors[i]->is_cpu() || tensors[i]->numel() == 0) continue;
+    const auto [least, greatest] = at::aminmax(*tensors[i]);
+    const int64_t size = row_size(tensors, own), low = least.item<int64_t>(), high = greatest.item<int64_t>();
+    TORCH_CHECK_INDEX(low >= -1 && high < size, names.op, ": ", names.tensors[i], " must be in [-1, ", size, "), got ",
+                      low < -1 ? low : high);
   }
 }
 
@@ -378,9 +437,15 @@ void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, Own
   if (have_sizes(in, own_in, first) && have_sizes(out, own, first)) return run();
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < in.size(); ++i) sizes = at::infer_size(sizes, leading(in[i]->sizes(), own_in, i));
+  const int64_t row = row_size(in, own_in);
   const auto with_values = [&](OwnSizesOf values, size_t t) {
     std::vector<int64_t> result = sizes;
-    if (!values.empty()) result.insert(result.end(), values[t].sizes, values[t].sizes + values[t].rank);
+    if (values.empty()) return result;
+    if (values[t].is_row()) {
+      result.push_back(row);
+    } else {
+      result.insert(result.end(), values[t].sizes, values[t].sizes + values[t].rank);
+    }
     return result;
   };
   std::vector<Tensor> memory;
@@ -439,12 +504,14 @@ void run_cpu_loop(TensorRefs tensors, size_t outputs, OwnSizesOf own, c10::funct
   }
   const FirstValues first(tensors, own);
   auto iterator = iterator_over(first.tensors, outputs);
+  const int64_t values_of_each =
+      std::max<int64_t>(row_size(tensors, own), static_cast<int64_t>(first.distances.size()));
   iterator.for_each(
       [&](char** data, const int64_t* steps, int64_t inner, int64_t outer) {
         run_rows(first.tensors, {}, first.distances, {data, steps, inner, outer},
                  [&](char* const* each, const int64_t* each_step) { loop(each, each_step, inner, false, 0); });
       },
-      own.empty() ? grain_size : grain_size / static_cast<int64_t>(first.distances.size()));
+      std::max<int64_t>(1, grain_size / (own.empty() ? 1 : values_of_each)));
 }
 
 int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<int64_t* const> strides) {
@@ -452,11 +519,11 @@ int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<in
   TORCH_CHECK(iterator.ndim() <= elementwise_max_dims, library_name(),
               ": elementwise operators on CUDA take tensors of at most ", elementwise_max_dims,
               " dims that cannot be merged, got ", iterator.ndim());
-  const int64_t size = tensors[outputs]->element_size();
   for (int d = 0; d < iterator.ndim(); ++d) {
     sizes[d] = iterator.shape()[d];
     for (size_t t = 0, operand = 0; t < tensors.size(); ++t) {
-      if (tensors[t] != nullptr) strides[t][d] = iterator.strides(static_cast<int>(operand++))[d] / size;
+      if (tensors[t] == nullptr) continue;
+      strides[t][d] = iterator.strides(static_cast<int>(operand++))[d] / tensors[t]->element_size();
     }
   }
   return iterator.ndim();

@@ -1,25 +1,15 @@
-"""Formulas of points: elementwise operators whose tensors have a few values for each element (tests/second_library).
-
-CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
-"""
+"""Formulas of points: elementwise operators whose tensors have a few values for each element (tests/second_library)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from cppcuda.testing import check
+from formulas import assert_same, assert_same_derivatives, double, second
 from torch import Tensor
-from torch.func import grad, hessian, jacfwd, jvp, vmap
-
-LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
-if not LIBRARY:
-    pytest.skip("CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)", allow_module_level=True)
-torch.ops.load_library(LIBRARY)
-second = torch.ops.second
+from torch.func import hessian, jacfwd, vmap
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -43,10 +33,6 @@ def normalize(v: Tensor) -> Tensor:
     return v / (v * v).sum(-1, keepdim=True).sqrt()
 
 
-def double(*sizes: int) -> Tensor:
-    return torch.randn(sizes, dtype=torch.float64)
-
-
 def points(*sizes: int) -> Tensor:
     """In front of the camera, near its axis."""
     return double(*sizes) / 8 + torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64)
@@ -68,45 +54,9 @@ SAMPLES: list[tuple[str, Callable[[], tuple[Tensor, ...]]]] = [
 ]
 
 
-def scalar(out: Tensor) -> Tensor:
-    """A function of all entries whose derivatives of every order depend on them."""
-    weights = torch.linspace(1, 2, max(out.numel(), 1), dtype=out.dtype)[: out.numel()]
-    return (out.sin() * weights.view_as(out)).sum() / max(out.numel(), 1)
-
-
-def assert_same(actual: object, expected: object) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize(("name", "sample"), SAMPLES)
 def test_derivatives(name: str, sample: Callable[[], tuple[Tensor, ...]]) -> None:
-    """Values and derivatives of three orders, in both modes, are those of torch's operators."""
-    inputs = sample()
-    every = tuple(range(len(inputs)))
-    tangents = tuple(t.cos() for t in inputs)
-
-    def derivatives(function: Callable[..., Tensor]) -> list[Any]:
-        def gradients(*t: Tensor) -> tuple[Tensor, ...]:
-            return grad(lambda *u: scalar(function(*u)), every)(*t)
-
-        def second_gradients(*t: Tensor) -> tuple[Tensor, ...]:
-            return grad(lambda *u: sum(scalar(g) for g in gradients(*u)), every)(*t)
-
-        first = lambda *t: jvp(function, t, tangents)[1]  # noqa: E731
-        variables = [t.detach().requires_grad_() for t in inputs]
-        found = [function(*variables)]
-        for _ in range(3):
-            found += torch.autograd.grad(sum(map(scalar, found[-len(inputs) :])), variables, create_graph=True)
-        return [
-            found,
-            first(*inputs),
-            jvp(first, inputs, tangents)[1],
-            jvp(gradients, inputs, tangents)[1],
-            jvp(second_gradients, inputs, tangents)[1],
-            grad(lambda *t: scalar(jvp(gradients, t, tangents)[1][0]), every)(*inputs),
-        ]
-
-    assert_same(derivatives(getattr(second, name)), derivatives(REFERENCES[name]))
+    assert_same_derivatives(getattr(second, name), REFERENCES[name], sample())
 
 
 @pytest.mark.parametrize(("name", "sample"), [(n, s) for n, s in SAMPLES if s()[0].numel()][::3])

@@ -3,6 +3,7 @@
 // The arguments and outputs of elementwise operators, and their checks. math.h explains how to define an operator;
 // loop.h runs it over tensors.
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/FunctionRef.h>
 #include <torch/library.h>
@@ -55,8 +56,11 @@ c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs t
 void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
                          size_t written);
 
-// Sizes, followed by those of a point's values.
-c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own);
+// The number of values in the rows of tensors; 1 if they have none.
+c10::SymInt sym_row_size(TensorRefs tensors, OwnSizesOf own);
+
+// Sizes, followed by those of a point's values or by `row`, the size of a row.
+c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own, const c10::SymInt& row = 1);
 
 // An output of these sizes, with the memory order and strides of the first tensor that has them, or contiguous.
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors);
@@ -67,6 +71,9 @@ void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
 
 // Throws if an input and the argument that is written to overlap without being the same.
 void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
+
+// Throws if an index on the CPU is neither -1 nor that of a value in a row.
+void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own);
 
 // Calls run() with inputs of one shape: expands those of other shapes. Except on the CPU, whose kernels add up what
 // they compute (loop.h), smaller outputs are replaced by new memory, of which they get the sums. Null outputs are left
@@ -118,6 +125,16 @@ inline bool are_dense_alike(TensorRefs tensors) {
   return true;
 }
 
+// The first input that has the dtype of the operator.
+template <class Math>
+constexpr size_t first_of_dtype() {
+  size_t i = 0;
+  if constexpr (Math::is_of_points) {
+    while (Math::own[Math::outputs + i].is_index || Math::own[Math::outputs + i].is_opmath) ++i;
+  }
+  return i;
+}
+
 // Runs an elementwise function over tensors (loop.h). Outputs that are not requested are null.
 template <class Math>
 void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& out,
@@ -127,6 +144,12 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
 template <class Math>
 void run_broadcast(Math math, std::array<const Tensor*, Math::outputs> out,
                    std::array<const Tensor*, Math::inputs> in) {
+  std::array<Tensor, Math::is_of_rows ? Math::inputs : 0> indices;
+  if constexpr (Math::is_of_rows) {
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (Math::own[Math::outputs + i].is_index) in[i] = &(indices[i] = in[i]->to(at::kLong));
+    }
+  }
   if constexpr (broadcasts<Math>) {
     run_expanded(out, in, own_sizes_of<Math>(), [&] { run_elementwise(math, out, in); });
   } else {
@@ -249,15 +272,19 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
 
   static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }
 
+  // The sizes of values of the inputs, followed by those of `out`.
+  static constexpr auto own = [] {
+    std::array<OwnSizes, Math::is_of_points ? Math::inputs + 1 : 0> result{};
+    if constexpr (Math::is_of_points) {
+      std::copy(Math::own.begin() + Math::outputs, Math::own.end(), result.begin());
+      result[Math::inputs] = Math::own[0];
+    }
+    return result;
+  }();
+
   // The checks that need no memory.
   static void check(Args... args) {
     const auto all = tensors_of<tensors>(args...);
-    OwnSizesOf own = own_sizes_of_inputs<Math>();
-    std::array<OwnSizes, Math::inputs + 1> with_out;
-    if constexpr (Math::is_of_points) {
-      std::rotate_copy(Math::own.begin(), Math::own.begin() + 1, Math::own.end(), with_out.begin());
-      own = with_out;
-    }
     if constexpr (broadcasts<Math>) {
       check_written_sizes(names_of<TheOp>(), all, own, Math::inputs, Written == 0 ? 0 : Math::inputs);
     } else {
@@ -271,15 +298,26 @@ struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
     const Tensor& out = written(args...);
     const auto in = tensors_of<Math::inputs>(args...);
     check_no_overlap(TheOp::schema(), in, out);
+    if constexpr (Math::is_of_rows) check_indices(names_of<TheOp>(), in, own);
+    if constexpr (Math::is_of_rows) {
+      // A row of a GPU's threads may read a value after another thread has written it.
+      const bool in_place = std::any_of(in.begin(), in.end(), [&](const Tensor* t) { return t->is_alias_of(out); });
+      if (in_place && !out.is_cpu()) {
+        const Tensor result = at::empty_like(out);
+        run_broadcast(elementwise_math_of<Math>(args...), {&result}, in);
+        out.copy_(result);
+        return;
+      }
+    }
     run_broadcast(elementwise_math_of<Math>(args...), {&out}, in);
   }
 };
 
-template <class Definition>
-using InPlaceKernels = OutVariantKernel<typename ElementwiseOps<Definition>::InPlace, ForwardMath<Definition>, 0>;
-template <class Definition>
-using OutKernels = OutVariantKernel<typename ElementwiseOps<Definition>::Out, ForwardMath<Definition>,
-                                    input_count<Definition> + attribute_count<Definition>>;
+template <class Definition, class Math>
+using InPlaceKernels = OutVariantKernel<typename OpsOf<Definition>::InPlace, Math, 0>;
+template <class Definition, class Math>
+using OutKernels =
+    OutVariantKernel<typename OpsOf<Definition>::Out, Math, input_count<Definition> + attribute_count<Definition>>;
 template <class Definition>
 using ForwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Forward, ForwardMath<Definition>, 0>;
 template <class Definition>
@@ -292,7 +330,8 @@ using DoubleBackwardKernels =
 template <class Definition>
 constexpr bool has_in_place() {
   const OwnSizes result = own_sizes(Definition::schema, -1), first = own_sizes(Definition::schema, 0);
-  return result.rank == first.rank && result.sizes[0] == first.sizes[0] && result.sizes[1] == first.sizes[1];
+  return result.letter == first.letter && result.rank == first.rank && result.sizes[0] == first.sizes[0] &&
+         result.sizes[1] == first.sizes[1];
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

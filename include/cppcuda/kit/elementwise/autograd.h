@@ -8,6 +8,7 @@
 #include "cppcuda/kit/elementwise/family.h"
 #include "cppcuda/kit/elementwise/on_tensors.h"
 #include "cppcuda/kit/elementwise/recorded.h"
+#include "cppcuda/kit/rows/autograd.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -244,10 +245,23 @@ using DoubleBackwardFormula = std::conditional_t<is_of_points<Definition>, Point
 template <class... Definitions>
 void differentiate_elementwise(torch::Library& m, Family<Definitions...>) {
   const auto add = [&]<class Formula>(std::type_identity<Formula>) { m.impl(Formula::Op::name, autograd<Formula>()); };
-  ((add(std::type_identity<detail::ElementwiseFormula<Definitions>>()),
-    add(std::type_identity<detail::ElementwiseBackwardFormula<Definitions>>()),
-    add(std::type_identity<detail::DoubleBackwardFormula<Definitions>>())),
-   ...);
+  const auto add_each = [&]<class Definition>(std::type_identity<Definition>) {
+    if constexpr (detail::is_of_rows<Definition>) {
+      using Kernels = detail::RowKernelsOf<Definition>;
+      add(std::type_identity<detail::RowFormula<Definition>>());
+      if constexpr (Kernels::has_backward) add(std::type_identity<detail::RowBackwardFormula<Definition>>());
+      if constexpr (Kernels::hides) {
+        using Forward = typename Kernels::Forward;
+        m.impl(Forward::TheOp::name,
+               detail::autograd_through<typename Forward::TheOp, typename Kernels::Whole::TheOp, &Forward::shape>());
+      }
+    } else {
+      add(std::type_identity<detail::ElementwiseFormula<Definition>>());
+      add(std::type_identity<detail::ElementwiseBackwardFormula<Definition>>());
+      add(std::type_identity<detail::DoubleBackwardFormula<Definition>>());
+    }
+  };
+  (add_each(std::type_identity<Definitions>()), ...);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

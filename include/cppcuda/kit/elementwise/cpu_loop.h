@@ -15,9 +15,10 @@
 #include "cppcuda/kit/cpu/math.h"
 #include "cppcuda/kit/cpu/vec.h"
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
-#include "cppcuda/kit/elementwise/points.h"
+#include "cppcuda/kit/elementwise/each_math.h"
 #include "cppcuda/kit/math/opmath.h"
 #include "cppcuda/kit/math/unroll.h"
+#include "cppcuda/kit/rows/cpu_loop.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace CPPCUDA_ISA {
@@ -131,9 +132,9 @@ struct ElementwiseLoop {
     dense<true>(out, in, n, math...);
   }
 
-  // For several outputs, of which some may be null. Each is either `out` or, with Sums, `sum`. The values after the last
-  // full register are computed by the same instructions: in a loop of its own, the compiler might fuse another product
-  // of a sum, and the bits of a value would depend on the number of threads.
+  // For several outputs, of which some may be null. Each is either `out` or, with Sums, `sum`. The values after the
+  // last full register are computed by the same instructions: in a loop of its own, the compiler might fuse another
+  // product of a sum, and the bits of a value would depend on the number of threads.
   template <bool Sums>
   CPPCUDA_INLINE static void dense(T* const* out, A* const* sum, const T* const* in, int64_t n, Attributes... math) {
     const int64_t rest = n % V::lanes, begin = n - rest;
@@ -161,7 +162,8 @@ struct ElementwiseLoop {
     }
   }
 
-  // n is a multiple of the lanes. gcc 12 crashes if it makes vectors of statements that have vectors of AVX-512 already.
+  // n is a multiple of the lanes. gcc 12 crashes if it makes vectors of statements that have vectors of AVX-512
+  // already.
   template <bool Sums>
   [[gnu::noinline, gnu::optimize("no-tree-slp-vectorize")]] CPPCUDA_FLATTEN static void registers(
       T* const* out, A* const* sum, const T* const* in, int64_t n, Attributes... math) {
@@ -299,7 +301,9 @@ template <class Isa, class Math, class T>
                                                                 bool nontemporal, unsigned sums,
                                                                 [[maybe_unused]] Math math) {
   const auto run = [&]<class... Attributes>(Attributes... attributes) {
-    if constexpr (Math::is_of_points) {
+    if constexpr (Math::is_of_rows) {
+      return RowLoop<Math, T>::run(data, steps, n, sums, attributes...);
+    } else if constexpr (Math::is_of_points) {
       return PointLoop<Math, T, Attributes...>::run(data, steps, n, sums, attributes...);
     } else {
       using Loop = ElementwiseLoop<Math, T, Attributes...>;

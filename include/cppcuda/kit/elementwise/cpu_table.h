@@ -3,7 +3,7 @@
 // Adds the CPU kernels of a family of elementwise operators to the table, for a library's cpu.cpp.
 
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
-#include "cppcuda/kit/elementwise/points.h"
+#include "cppcuda/kit/elementwise/each_math.h"
 #include "cppcuda/kit/kernel_table.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {

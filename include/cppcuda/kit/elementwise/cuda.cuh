@@ -4,9 +4,10 @@
 
 #include "cppcuda/kit/cuda/launch.cuh"
 #include "cppcuda/kit/cuda/width.h"
+#include "cppcuda/kit/elementwise/each_math.h"
 #include "cppcuda/kit/elementwise/kernel.cuh"
-#include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/kernel_table.h"
+#include "cppcuda/kit/rows/kernel.cuh"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -36,13 +37,24 @@ void elementwise_points(const PointParams<Math, T>& p, CudaStream& stream) {
   launch(point_kernel<Math, T>, grid_stride_launch(p.count, threads_per_block), stream, p);
 }
 
+template <class Math, class T>
+void elementwise_rows(const RowParams<Math, T>& p, CudaStream& stream) {
+  if (p.math.features <= longest_row_of_warp) {
+    launch(row_kernel<warp_threads, Math, T>, grid_stride_launch(p.rows, threads_per_block / warp_threads), stream, p);
+  } else {
+    launch(row_kernel<threads_per_block, Math, T>, grid_stride_launch(p.rows, 1), stream, p);
+  }
+}
+
 }  // namespace detail
 
 template <class TheFamily>
 bool add_elementwise_cuda(TheFamily family) {
   detail::for_each_math(family, []<class Math>() {
     for_each_dtype([]<class T>() {
-      if constexpr (Math::is_of_points) {
+      if constexpr (Math::is_of_rows) {
+        add_to_table(&detail::elementwise_rows<Math, T>);
+      } else if constexpr (Math::is_of_points) {
         add_to_table(&detail::elementwise_points<Math, T>);
       } else {
         add_to_table(&detail::elementwise_dense<Math, T>);

@@ -8,6 +8,7 @@
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/elementwise/arguments.h"
 #include "cppcuda/kit/elementwise/on_tensors.h"
+#include "cppcuda/kit/rows/operators.h"
 #include "cppcuda/kit/vmap.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -38,7 +39,7 @@ inline std::string elementwise_sharding_rule(const Declaration& d, size_t output
 // In a TORCH_LIBRARY_FRAGMENT: an operator that returns new tensors. It accepts any number of leading dims, so a batch
 // is never folded.
 template <class TheOp, class Kernels>
-void define_functional(torch::Library& library) {
+void define_functional(torch::Library& library, const std::string& sharding_rule) {
   std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
   if (!has_any_leading<TheOp>()) tags.push_back(at::Tag::pointwise);
   define<TheOp, Kernels::shape>(library, TheOp::torch_schema, tags);
@@ -50,8 +51,14 @@ void define_functional(torch::Library& library) {
                         static_cast<int>(d.arguments[d.tensor_argument(I)].pattern.rank())...>();
   };
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap(tensors)));
+  define_sharding(library, base_name(TheOp::declaration), sharding_rule);
+}
+
+template <class Kernels>
+void define_functional(torch::Library& library) {
+  using TheOp = typename Kernels::TheOp;
   const Declaration& d = TheOp::declaration;
-  define_sharding(library, base_name(d), elementwise_sharding_rule(d, d.outputs.size(), Kernels::gradients_of_own));
+  define_functional<TheOp, Kernels>(library, elementwise_sharding_rule(d, d.outputs.size(), Kernels::gradients_of_own));
 }
 
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
@@ -181,29 +188,53 @@ constexpr CastPolicy cast_policy() {
   }
 }
 
-// Defines the operators of a definition.
-template <class Definition>
-void define_each(torch::Library& m) {
-  using Ops = ElementwiseOps<Definition>;
+// Defines the calls in place and with out= of a definition.
+template <class Definition, class Math>
+void define_variants(torch::Library& m) {
+  using Ops = OpsOf<Definition>;
   using Forward = typename Ops::Forward;
   using InPlace = typename Ops::InPlace;
   using Out = typename Ops::Out;
   const Declaration& declaration = Forward::declaration;
-  define_functional<Forward, ForwardKernels<Definition>>(m);
-  define_functional<typename Ops::Backward, BackwardKernels<Definition>>(m);
-  define_functional<typename Ops::DoubleBackward, DoubleBackwardKernels<Definition>>(m);
-  if constexpr (!is_of_points<Definition>) {
-    Decomposition<Forward, ElementwiseForward<Definition>>::define(m);
-    Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
-  }
-  define_autocast<cast_policy<Definition>()>(m, Forward::name);
   if constexpr (has_in_place<Definition>()) {
-    define_out_variant<InPlace, Forward, InPlaceKernels<Definition>>(
+    define_out_variant<InPlace, Forward, InPlaceKernels<Definition, Math>>(
         m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
     define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(declaration, 0));
   }
-  define_out_variant<Out, Forward, OutKernels<Definition>>(
+  define_out_variant<Out, Forward, OutKernels<Definition, Math>>(
       m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
+}
+
+template <class Definition>
+void define_rows(torch::Library& m) {
+  using Kernels = RowKernelsOf<Definition>;
+  const auto define = [&]<class Each>(std::type_identity<Each>) {
+    define_functional<typename Each::TheOp, Each>(m, row_sharding_rule<Each>());
+  };
+  define(std::type_identity<typename Kernels::Forward>());
+  define_autocast<cast_policy<Definition>()>(m, Kernels::Forward::TheOp::name);
+  if constexpr (Kernels::hides) define(std::type_identity<typename Kernels::Whole>());
+  if constexpr (Kernels::has_backward) define(std::type_identity<typename Kernels::Backward>());
+  if constexpr (Kernels::has_variants) define_variants<Definition, RowForward<Definition>>(m);
+}
+
+// Defines the operators of a definition.
+template <class Definition>
+void define_each(torch::Library& m) {
+  if constexpr (is_of_rows<Definition>) {
+    define_rows<Definition>(m);
+  } else {
+    using Ops = ElementwiseOps<Definition>;
+    define_functional<ForwardKernels<Definition>>(m);
+    define_functional<BackwardKernels<Definition>>(m);
+    define_functional<DoubleBackwardKernels<Definition>>(m);
+    if constexpr (!is_of_points<Definition>) {
+      Decomposition<typename Ops::Forward, ElementwiseForward<Definition>>::define(m);
+      Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
+    }
+    define_autocast<cast_policy<Definition>()>(m, Ops::Forward::name);
+    define_variants<Definition, ForwardMath<Definition>>(m);
+  }
 }
 
 }  // namespace detail

@@ -16,6 +16,7 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/op.h"
+#include "cppcuda/kit/rows/family.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -136,17 +137,31 @@ void check_arguments(const Args&... arguments) {
 
 }  // namespace detail
 
+namespace detail {
+
+template <class Definition>
+struct OpsOfFormula : std::type_identity<ElementwiseOps<Definition>> {};
+template <class Definition>
+  requires is_of_rows<Definition>
+struct OpsOfFormula<Definition> : std::type_identity<RowOps<Definition>> {};
+
+}  // namespace detail
+
+// The operators of a formula.
+template <class Definition>
+using OpsOf = typename detail::OpsOfFormula<Definition>::type;
+
 // The public C++ functions of an operator. The arguments are those of its schema: tensors, then numbers.
 template <class Definition, class... Args>
-Tensor call(const Args&... arguments) {
-  using TheOp = typename ElementwiseOps<Definition>::Forward;
+auto call(const Args&... arguments) {
+  using TheOp = typename OpsOf<Definition>::Forward;
   detail::check_arguments<TheOp>(arguments...);
   return TheOp::call(arguments...);
 }
 
 template <class Definition, class... Args>
 Tensor& call_in_place(Tensor& self, const Args&... arguments) {
-  using TheOp = typename ElementwiseOps<Definition>::InPlace;
+  using TheOp = typename OpsOf<Definition>::InPlace;
   detail::check_arguments<TheOp>(self, arguments...);
   TheOp::call(self, arguments...);
   return self;
@@ -154,7 +169,7 @@ Tensor& call_in_place(Tensor& self, const Args&... arguments) {
 
 template <class Definition, class... Args>
 Tensor& call_out(Tensor& out, const Args&... arguments) {
-  using TheOp = typename ElementwiseOps<Definition>::Out;
+  using TheOp = typename OpsOf<Definition>::Out;
   detail::check_argument<TheOp>(sizeof...(Args), out);
   detail::check_arguments<TheOp>(arguments...);
   TheOp::call(arguments..., out);

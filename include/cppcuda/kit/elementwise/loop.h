@@ -11,6 +11,8 @@
 #include "cppcuda/kit/elementwise/cpu_kernel.h"
 #include "cppcuda/kit/elementwise/params.h"
 #include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/rows/operators.h"
+#include "cppcuda/kit/rows/params.h"
 #include "cppcuda/kit/shape.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -29,6 +31,57 @@ int set_strides(TensorRefs tensors, size_t outputs, Divisor* sizes, std::span<in
 int set_point_strides(TensorRefs tensors, size_t outputs, OwnSizesOf own, Divisor* sizes,
                       std::span<int64_t* const> strides, int64_t (*own_strides)[2]);
 
+// Tensors as Params of CUDA kernels; `all` has the outputs, followed by the inputs.
+template <class T, class Math, class All>
+void run_elements_on_cuda(const Math& math, const std::array<const Tensor*, Math::outputs>& out,
+                          const std::array<const Tensor*, Math::inputs>& in, const All& all) {
+  constexpr size_t outputs = Math::outputs;
+  const auto fill = [&](auto& p) {
+    for (size_t o = 0; o < out.size(); ++o)
+      p.out[o] = out[o] != nullptr ? out[o]->template mutable_data_ptr<T>() : nullptr;
+    for (size_t i = 0; i < in.size(); ++i) p.in[i] = in[i]->template const_data_ptr<T>();
+    p.count = in[0]->numel();
+    p.math = math;
+  };
+  const c10::Device device = in[0]->device();
+  if constexpr (Math::is_of_points) {
+    PointParams<Math, T> p{};
+    fill(p);
+    p.count /= Math::own[outputs].count();
+    int64_t* strides[Math::outputs + Math::inputs];
+    for (size_t t = 0; t < all.size(); ++t) strides[t] = p.strides[t];
+    p.dims = set_point_strides(all, outputs, Math::own, p.sizes, strides, p.own_strides);
+    run(device, p);
+  } else if (are_dense_alike(all)) {
+    DenseParams<Math, T> p;
+    fill(p);
+    run(device, p);
+  } else {
+    StridedParams<Math, T> p{};
+    fill(p);
+    int64_t* strides[Math::outputs + Math::inputs];
+    for (size_t t = 0; t < all.size(); ++t) strides[t] = t < outputs ? p.out_strides[t] : p.in_strides[t - outputs];
+    p.dims = set_strides(all, outputs, p.sizes, strides);
+    run(device, p);
+  }
+}
+
+template <class T, class Math, class All>
+void run_rows_on_cuda(const Math& math, const std::array<const Tensor*, Math::outputs>& out,
+                      const std::array<const Tensor*, Math::inputs>& in, const All& all) {
+  RowParams<Math, T> p{};
+  for (size_t o = 0; o < out.size(); ++o) p.out[o] = out[o] != nullptr ? out[o]->mutable_data_ptr() : nullptr;
+  for (size_t i = 0; i < in.size(); ++i) p.in[i] = in[i]->const_data_ptr();
+  p.math = math;
+  int64_t *strides[Math::outputs + Math::inputs], own_strides[Math::outputs + Math::inputs][2];
+  for (size_t t = 0; t < all.size(); ++t) strides[t] = p.strides[t];
+  p.dims = set_point_strides(all, Math::outputs, Math::own, p.sizes, strides, own_strides);
+  for (size_t t = 0; t < all.size(); ++t) p.inner[t] = own_strides[t][0];
+  p.rows = 1;
+  for (int d = 0; d < p.dims; ++d) p.rows *= p.sizes[d].value();
+  if (p.rows > 0) run(in[0]->device(), p);
+}
+
 // Runs an elementwise function over tensors, on their device.
 template <class Math>
 void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& out,
@@ -36,7 +89,8 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
   constexpr size_t outputs = Math::outputs;
   std::array<const Tensor*, Math::outputs + Math::inputs> all;
   std::copy(in.begin(), in.end(), std::copy(out.begin(), out.end(), all.begin()));
-  const Tensor& first = *in[0];
+  const Tensor& first = *in[first_of_dtype<Math>()];
+  if constexpr (Math::is_of_rows) math.features = sym_row_size(in, own_sizes_of_inputs<Math>()).expect_int();
   visit_dtype(first.scalar_type(), [&]<class T>(std::type_identity<T>) {
     if (first.is_cpu()) {
       const auto loop = [&](char* const* data, const int64_t* steps, int64_t n, bool nontemporal, unsigned sums) {
@@ -45,51 +99,43 @@ void run_elementwise(Math math, const std::array<const Tensor*, Math::outputs>& 
       run_cpu_loop(all, outputs, own_sizes_of<Math>(), loop);
       return;
     }
-    if (first.numel() == 0) return;
-    const auto fill = [&](auto& p) {
-      for (size_t o = 0; o < out.size(); ++o)
-        p.out[o] = out[o] != nullptr ? out[o]->template mutable_data_ptr<T>() : nullptr;
-      for (size_t i = 0; i < in.size(); ++i) p.in[i] = in[i]->template const_data_ptr<T>();
-      p.count = first.numel();
-      p.math = math;
-    };
-    if constexpr (Math::is_of_points) {
-      PointParams<Math, T> p{};
-      fill(p);
-      p.count /= Math::own[outputs].count();
-      int64_t* strides[Math::outputs + Math::inputs];
-      for (size_t t = 0; t < all.size(); ++t) strides[t] = p.strides[t];
-      p.dims = set_point_strides(all, outputs, Math::own, p.sizes, strides, p.own_strides);
-      run(first.device(), p);
-    } else if (are_dense_alike(all)) {
-      DenseParams<Math, T> p;
-      fill(p);
-      run(first.device(), p);
-    } else {
-      StridedParams<Math, T> p{};
-      fill(p);
-      int64_t* strides[Math::outputs + Math::inputs];
-      for (size_t t = 0; t < all.size(); ++t) strides[t] = t < outputs ? p.out_strides[t] : p.in_strides[t - outputs];
-      p.dims = set_strides(all, outputs, p.sizes, strides);
-      run(first.device(), p);
+    if constexpr (Math::is_of_rows) {
+      run_rows_on_cuda<T>(math, out, in, all);
+    } else if (first.numel() > 0) {
+      run_elements_on_cuda<T>(math, out, in, all);
     }
   });
 }
 
+template <class Kernels>
+void implement_functional(torch::Library& m) {
+  using TheOp = typename Kernels::TheOp;
+  implement<TheOp>(m, kernel<TheOp, &Kernels::run, &Kernels::shape>());
+}
+
+template <class Definition, class Math>
+void implement_variants(torch::Library& m) {
+  using Ops = OpsOf<Definition>;
+  if constexpr (has_in_place<Definition>()) {
+    implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition, Math>::run)));
+  }
+  implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition, Math>::run)));
+}
+
 template <class Definition>
 void implement_each(torch::Library& m) {
-  using Ops = ElementwiseOps<Definition>;
-  const auto functional = [&]<class TheOp, class Kernels>(std::type_identity<TheOp>, std::type_identity<Kernels>) {
-    implement<TheOp>(m, kernel<TheOp, &Kernels::run, &Kernels::shape>());
-  };
-  functional(std::type_identity<typename Ops::Forward>(), std::type_identity<ForwardKernels<Definition>>());
-  functional(std::type_identity<typename Ops::Backward>(), std::type_identity<BackwardKernels<Definition>>());
-  functional(std::type_identity<typename Ops::DoubleBackward>(),
-             std::type_identity<DoubleBackwardKernels<Definition>>());
-  if constexpr (has_in_place<Definition>()) {
-    implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition>::run)));
+  if constexpr (is_of_rows<Definition>) {
+    using Kernels = RowKernelsOf<Definition>;
+    implement_functional<typename Kernels::Forward>(m);
+    if constexpr (Kernels::hides) implement_functional<typename Kernels::Whole>(m);
+    if constexpr (Kernels::has_backward) implement_functional<typename Kernels::Backward>(m);
+    if constexpr (Kernels::has_variants) implement_variants<Definition, RowForward<Definition>>(m);
+  } else {
+    implement_functional<ForwardKernels<Definition>>(m);
+    implement_functional<BackwardKernels<Definition>>(m);
+    implement_functional<DoubleBackwardKernels<Definition>>(m);
+    implement_variants<Definition, ForwardMath<Definition>>(m);
   }
-  implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition>::run)));
 }
 
 }  // namespace detail

@@ -113,29 +113,40 @@ constexpr int count_tensors(const char* schema) {
   return count;
 }
 
-// The sizes after "..." in a declaration such as Tensor F[..., 3, 3]. A tensor has so many values for each element.
+// What a declaration such as Tensor F[..., 3, 3] says of a tensor: the sizes after "...", of the values that it has for
+// each element. That of a row, as in Tensor input[..., F], is a letter.
 struct OwnSizes {
   int rank = 0;
   int64_t sizes[2] = {1, 1};
   bool is_valid = true;
+  char letter = 0;          // of a row
+  bool is_one_row = false;  // [F]
+  bool is_index = false;    // of dtype int32 or int64
+  bool is_opmath = false;   // of the dtype of sums
 
   constexpr int count() const { return static_cast<int>(sizes[0] * sizes[1]); }
+  constexpr bool is_row() const { return letter != 0; }
 };
 
 // The own sizes of the tensor whose declaration begins at this position.
 constexpr OwnSizes own_sizes_at(const char* schema, int at) {
+  const auto is_letter = [&] { return schema[at] >= 'A' && schema[at] <= 'Z'; };
   OwnSizes result;
   while (schema[at] != '[' && schema[at] != ',' && schema[at] != ')' && schema[at] != '\0') ++at;
   if (schema[at] != '[') return result;
   ++at;
-  result.is_valid = skip(schema, at, "...");
-  while (result.is_valid && skip(schema, at, ", ")) {
-    int size = 0;
+  result.is_one_row = is_letter();
+  result.is_valid = result.is_one_row || skip(schema, at, "...");
+  while (result.is_valid && (is_letter() || skip(schema, at, ", "))) {
+    int size = is_letter() ? 1 : 0;
+    if (is_letter()) result.letter = schema[at++];
     for (; schema[at] >= '0' && schema[at] <= '9'; ++at) size = 10 * size + (schema[at] - '0');
-    result.is_valid = size > 0 && result.rank < 2;
+    result.is_valid = size > 0 && result.rank < (result.is_row() ? 1 : 2);
     if (result.is_valid) result.sizes[result.rank++] = size;
   }
-  result.is_valid = result.is_valid && schema[at] == ']';
+  result.is_valid = result.is_valid && skip(schema, at, "]");
+  result.is_index = skip(schema, at, " int32 or int64");
+  result.is_opmath = skip(schema, at, " opmath");
   return result;
 }
 
@@ -183,7 +194,8 @@ template <class Definition>
 inline constexpr bool is_of_points = [] {
   bool result = false;
   for (int i = -1; i < count_tensors(Definition::schema); ++i) {
-    result = result || own_sizes(Definition::schema, i).rank > 0;
+    const OwnSizes own = own_sizes(Definition::schema, i);
+    result = result || (own.rank > 0 && !own.is_row());
   }
   return result;
 }();
@@ -227,49 +239,15 @@ template <class Definition, int... I>
 struct Attributes<Definition, std::integer_sequence<int, I...>>
     : NumberedAttribute<I, decltype(attribute_type<Definition, I>())>... {};
 
-// The formula of an operator and its derivatives. Tensor arguments are parameters, attributes are members.
-template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
-          class Numbers = std::make_integer_sequence<int, attribute_count<Definition>>>
-struct ElementwiseMath;
-
-template <class Definition, int... Input, int... Number>
-struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::integer_sequence<int, Number...>> {
-  static_assert(is_checked<Definition>());
-  static constexpr bool is_of_points = false;
-  // The operators' own tensors: the inputs or the output, of which there are as many.
-  static constexpr int tensors = sizeof...(Input);
-  static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
-
-  [[no_unique_address]] Attributes<Definition, std::integer_sequence<int, Number...>> attributes;
-
-  template <class A, class... As>
-  CPPCUDA_HOST_DEVICE A value(A first, As... others) const {
-    return Definition::forward(first, others..., attribute<A>(number<Number>())...);
-  }
-
-  // The derivatives with respect to the inputs, from the tensors that are saved.
-  template <class A, class... As>
-  CPPCUDA_HOST_DEVICE PerInput<A, tensors> slopes(A first, As... others) const {
-    constexpr bool has_slope = requires { Definition::slope(first, others..., attribute<A>(number<Number>())...); };
-    constexpr bool has_slopes = requires { Definition::slopes(first, others..., attribute<A>(number<Number>())...); };
-    if constexpr (has_slope_of_slope() && is_dual<A>) {
-      return {slope_with_tangent(first)};
-    } else if constexpr (has_slope) {
-      return {Definition::slope(first, others..., attribute<A>(number<Number>())...)};
-    } else if constexpr (has_slopes) {
-      return Definition::slopes(first, others..., attribute<A>(number<Number>())...);
-    } else {
-      static_assert(!saves_output<Definition>(), "an operator that saves its output needs slope()");
-      return {partial<Input>(first, others...)...};
-    }
-  }
+// The attributes of a formula.
+template <class Definition>
+struct WithAttributes {
+  [[no_unique_address]] Attributes<Definition, std::make_integer_sequence<int, attribute_count<Definition>>> attributes;
 
  protected:
   // An attribute as the formula takes it.
-  template <int I>
-  using number = std::integral_constant<int, I>;
   template <class A, int I>
-  CPPCUDA_HOST_DEVICE auto attribute(number<I>) const {
+  CPPCUDA_HOST_DEVICE auto attribute(std::integral_constant<int, I>) const {
     using T = decltype(attribute_type<Definition, I>());
     const T value = static_cast<const NumberedAttribute<I, T>&>(attributes).value;
     if constexpr (std::is_same_v<T, double>) {
@@ -280,16 +258,59 @@ struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::in
       return value;
     }
   }
+};
+
+// The formula of an operator and its derivatives. Tensor arguments are parameters, attributes are members.
+template <class Definition, class Inputs = std::make_integer_sequence<int, input_count<Definition>>,
+          class Numbers = std::make_integer_sequence<int, attribute_count<Definition>>>
+struct ElementwiseMath;
+
+template <class Definition, int... Input, int... Number>
+struct ElementwiseMath<Definition, std::integer_sequence<int, Input...>, std::integer_sequence<int, Number...>>
+    : WithAttributes<Definition> {
+  static_assert(is_checked<Definition>());
+  static constexpr bool is_of_points = false, is_of_rows = false;
+  // The operators' own tensors: the inputs or the output, of which there are as many.
+  static constexpr int tensors = sizeof...(Input);
+  static_assert(!saves_output<Definition>() || tensors == 1, "an operator that saves its output has one tensor");
+
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE A value(A first, As... others) const {
+    return Definition::forward(first, others..., this->template attribute<A>(number<Number>())...);
+  }
+
+  // The derivatives with respect to the inputs, from the tensors that are saved.
+  template <class A, class... As>
+  CPPCUDA_HOST_DEVICE PerInput<A, tensors> slopes(A first, As... others) const {
+    constexpr bool has_slope =
+        requires { Definition::slope(first, others..., this->template attribute<A>(number<Number>())...); };
+    constexpr bool has_slopes =
+        requires { Definition::slopes(first, others..., this->template attribute<A>(number<Number>())...); };
+    if constexpr (has_slope_of_slope() && is_dual<A>) {
+      return {slope_with_tangent(first)};
+    } else if constexpr (has_slope) {
+      return {Definition::slope(first, others..., this->template attribute<A>(number<Number>())...)};
+    } else if constexpr (has_slopes) {
+      return Definition::slopes(first, others..., this->template attribute<A>(number<Number>())...);
+    } else {
+      static_assert(!saves_output<Definition>(), "an operator that saves its output needs slope()");
+      return {partial<Input>(first, others...)...};
+    }
+  }
 
  private:
+  template <int I>
+  using number = std::integral_constant<int, I>;
+
   static constexpr bool has_slope_of_slope() {
     return requires { &Definition::template slope_of_slope<double>; };
   }
 
   template <class A>
   CPPCUDA_HOST_DEVICE Dual<A> slope_with_tangent(Dual<A> x) const {
-    return x.with(slopes(x.value).value[0],
-                  [&] { return Definition::slope_of_slope(x.value, attribute<A>(number<Number>())...); });
+    return x.with(slopes(x.value).value[0], [&] {
+      return Definition::slope_of_slope(x.value, this->template attribute<A>(number<Number>())...);
+    });
   }
 
   // The derivative with respect to one input.

@@ -237,14 +237,6 @@ template <class Definition>
 using DoubleBackwardMath = std::conditional_t<is_of_points<Definition>, PointDoubleBackward<Definition>,
                                               ElementwiseDoubleBackward<Definition>>;
 
-// Calls f<Math>() for the functions of each operator.
-template <class... Definitions, class F>
-constexpr void for_each_math(Family<Definitions...>, F f) {
-  ((f.template operator()<ForwardMath<Definitions>>(), f.template operator()<BackwardMath<Definitions>>(),
-    f.template operator()<DoubleBackwardMath<Definitions>>()),
-   ...);
-}
-
 }  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION
