@@ -26,7 +26,7 @@ def output_of_load(*arguments: object) -> str:
 def check_emulated_device() -> None:
     """Compiling CUDA kernels, and running them in the emulator, needs no GPU."""
     new("project", "with_cuda", elementwise="swish")
-    add("project", elementwise="gated")
+    add("project", elementwise="gated", rows="norm")
     Path("project/src/elementwise/gated.h").write_text(BROADCASTING.replace("second", "with_cuda"))
     Path("project/src/elementwise/gated.cpp").unlink()  # the C++ function, which has other arguments
     try:
@@ -47,6 +47,10 @@ def check_emulated_device() -> None:
         inputs = (x, gate.requires_grad_())
         torch.testing.assert_close(ops.gated(*inputs), x * torch.sigmoid(gate))
         assert torch.autograd.gradgradcheck(ops.gated, inputs)
+    weight = torch.rand(5, dtype=torch.float64).cuda().requires_grad_()
+    expected = weight * x / ((x * x).mean(-1, keepdim=True) + 1e-3).sqrt()
+    torch.testing.assert_close(ops.norm(x, weight, 1e-3), expected)
+    assert torch.autograd.gradgradcheck(lambda *t: ops.norm(*t, 1e-3), (x, weight))
     # torch's operators, one of which resizes its output, and one that returns views
     total = torch.empty(0, dtype=x.dtype, device="cuda")
     torch.add(*x.detach().split([1, 2])[1], out=total)

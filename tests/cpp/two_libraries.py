@@ -42,8 +42,8 @@ PAIRS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
     "first soft_clip": (lambda x: first_ops.soft_clip(x, 0.5), lambda x: x * torch.sigmoid(0.5 * x)),
     "second soft_clip": (lambda x: second_ops.soft_clip(x, 0.5), lambda x: x * torch.sigmoid(x)),
     "cppcuda quick_gelu": (cppcuda.functional.quick_gelu, lambda x: x * torch.sigmoid(1.702 * x)),
-    "first norm": (lambda x: first_ops.norm(x, 1e-3), plain_norm),
-    "second norm": (lambda x: second_ops.norm(x, 1e-3), plain_norm),
+    "first norm": (lambda x: first_ops.norm(x, x.new_ones(5), 1e-3), plain_norm),
+    "second norm": (lambda x: second_ops.norm(x, x.new_ones(5), 1e-3), plain_norm),
 }
 
 

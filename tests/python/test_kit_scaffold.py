@@ -58,7 +58,7 @@ def test_samples_list_the_files_of_the_template(tmp_path: Path, kind: str, cuda:
     )
     assert sorted(listed) == sorted(name for name in texts(project) if "soft_clip" in name)
     assert "template_files=TEMPLATE_FILES" in samples and "These files are still the template's" in samples
-    (declared,) = (name for name in listed if name.endswith(("soft_clip/op.h", "elementwise/soft_clip.h")))
+    (declared,) = (name for name in listed if name.endswith("elementwise/soft_clip.h"))
     pointer = "// python/fast_ops/samples/soft_clip.py lists the files that are still the template's."
     assert pointer in (project / declared).read_text().splitlines()
 
@@ -72,10 +72,10 @@ def test_add_lists_operators_in_order(tmp_path: Path) -> None:
     add(other, elementwise=names, rows="norm")
     assert texts(project) == texts(other)
     family = (project / "src/elementwise/family.h").read_text()
-    assert "Family<Alpha, C, Middle, Zeta>" in family
-    assert re.findall(r'"elementwise/(\w+)\.h"', family) == ["alpha", "c", "middle", "zeta"]
-    package = (project / "python/fast_ops/__init__.py").read_text()
+    assert "Family<Alpha, C, Middle, Norm, Zeta>" in family
     names = ["alpha", "c", "middle", "norm", "zeta"]
+    assert re.findall(r'"elementwise/(\w+)\.h"', family) == names
+    package = (project / "python/fast_ops/__init__.py").read_text()
     assert re.findall(r"^from fast_ops\.(\w+) import \1  # noqa: E402$", package, re.M) == names
     (exported,) = (
         ast.literal_eval(node.value)
@@ -85,16 +85,14 @@ def test_add_lists_operators_in_order(tmp_path: Path) -> None:
     assert exported == names
 
 
-def test_the_first_elementwise_operator_brings_the_family(tmp_path: Path) -> None:
+def test_the_first_operator_brings_the_family(tmp_path: Path) -> None:
     project = make(tmp_path / "p", rows="norm")
-    assert not (project / "src/elementwise").exists()
     add(project, elementwise=["soft_clip", "ramp"], points="turn")
     other = make(tmp_path / "other", points="turn")
     add(other, elementwise="ramp")
-    add(other, elementwise="soft_clip")
-    same = {name: text for name, text in texts(project).items() if name.startswith("src/elementwise/")}
-    assert same == {name: text for name, text in texts(other).items() if name.startswith("src/elementwise/")}
-    assert "Family<Ramp, SoftClip, Turn>" in same["src/elementwise/family.h"]
+    add(other, elementwise="soft_clip", rows="norm")
+    assert texts(project) == texts(other)
+    assert "Family<Norm, Ramp, SoftClip, Turn>" in (project / "src/elementwise/family.h").read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,10 +199,12 @@ def test_the_tutorial_shows_the_template(tmp_path: Path) -> None:
         words = command.split()
         assert words[:3] == ["python", "-m", "cppcuda.kit"]
         subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, check=True, timeout=300, capture_output=True)
-    sources = texts(tmp_path / "my_ops") | texts(ROOT / "examples" / "elasticity")
+    own_kernels = texts(ROOT / "examples" / "spherical_harmonics" / "src")
+    sources = [*(texts(tmp_path / "my_ops") | texts(ROOT / "examples" / "elasticity")).items()]
+    sources += [(f"src/{name}", source) for name, source in own_kernels.items()]
     quoted = [text for language, text in blocks if language in ("cpp", "cmake")]
     assert len(quoted) > 5
     for text in quoted:
-        assert [name for name, source in sources.items() if text in source], text
+        assert [name for name, source in sources if text in source], text
     for name in re.findall(r"`((?:src|cpp_tests|python)/[\w./]+\.\w+)`", page):
-        assert name in sources, name
+        assert name in dict(sources), name

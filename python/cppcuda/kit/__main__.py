@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds = {
         "--elementwise": "an elementwise operator, with one formula",
         "--points": "an elementwise operator with a few values for each element, with one formula",
-        "--rows": "an operator that reduces rows, with kernels and derivatives",
+        "--rows": "an operator that computes with rows, such as a norm, with one formula",
     }
     one = new_project.add_mutually_exclusive_group(required=True)
     for option, text in kinds.items():

@@ -13,7 +13,6 @@ _TEMPLATE = Path(__file__).parent / "template"
 _LICENSES = Path(__file__).parent / "licenses"
 LICENSES = ("MIT", "BSD-3-Clause", "Apache-2.0")
 _KINDS = {"elementwise": "swish", "points": "rotate", "rows": "row_norm"}
-_OF_FAMILY = ("elementwise", "points")
 # The files that list the operators.
 _FAMILY = "src/elementwise/family.h"
 _PACKAGE = "python/my_ops/__init__.py"
@@ -75,8 +74,8 @@ class _Operator:
     def rendered(self, text: str, namespace: str) -> str:
         """Text of the template with the names of this operator and of the namespace."""
         names = {"my_ops": namespace, "MY_OPS": namespace.upper()}
-        # The files that list the operators have those of one kind in the place of all that belong to the family.
-        for template in {self.template, *([_KINDS["elementwise"]] if self.kind in _OF_FAMILY else [])}:
+        # The files that list the operators have those of one kind in the place of all.
+        for template in {self.template, _KINDS["elementwise"]}:
             names |= {template: self.name, _camel(template): _camel(self.name)}
         return re.sub("|".join(names), lambda found: names[found[0]], text)
 
@@ -110,11 +109,6 @@ def _is_cuda(path: str) -> bool:
     return "/cuda" in path
 
 
-def _without(text: str, template: str) -> str:
-    """The text without the lines about an operator, in the files that list the operators."""
-    return re.sub(rf"^.*\b{template}\b.*\n", "", text, flags=re.M)
-
-
 def _with_line(path: str, text: str, pattern: str, line: str) -> str:
     """The text with a line among the sorted lines that match the pattern."""
     lines = text.split("\n")
@@ -135,7 +129,7 @@ def _with_member(path: str, text: str, member: str) -> str:
 
 
 def _operator_files(operator: _Operator, namespace: str, cuda: bool, with_family: bool) -> dict[str, str]:
-    """The files of an operator and, if requested, those of the family of elementwise operators."""
+    """The files of an operator and, if requested, those that make all operators."""
     owners = (operator.kind, None) if with_family else (operator.kind,)
     paths = [p for p in _template_files() if _operator_of(p) in owners and (_operator_of(p) or _is_of_family(p))]
     files = {}
@@ -173,7 +167,7 @@ def new(
         namespace: the operators are ``torch.ops.<namespace>.*``; the Python package has this name too.
         elementwise: the name of an elementwise operator, which is made from one formula.
         points: the name of one with a few values for each element, such as quaternions and points.
-        rows: the name of an operator that reduces rows, with kernels and derivatives of its own. Name one of the three.
+        rows: the name of one that computes with rows, such as a norm or softmax. Name one of the three.
         cuda: with CUDA kernels, and tests of them that need no GPU.
         license: one of :data:`LICENSES`.
         author: the copyright holder.
@@ -196,13 +190,9 @@ def new(
     (operator,) = operators
     if license not in LICENSES:
         raise KitError(f"the license must be one of {', '.join(LICENSES)}, got {license!r}")
-    is_of_family = operator.kind in _OF_FAMILY
-    files = _operator_files(operator, namespace, cuda, with_family=is_of_family)
-    other = _KINDS["rows" if is_of_family else "elementwise"]
+    files = _operator_files(operator, namespace, cuda, with_family=True)
     for shared in (p for p in _template_files() if _operator_of(p) is None and not p.startswith("src/")):
         text = (_TEMPLATE / shared).read_text()
-        if shared == _PACKAGE:
-            text = _without(text, other)
         files[operator.rendered(shared, namespace)] = operator.rendered(text, namespace).replace(
             "LICENSE_NAME", license
         )
@@ -238,7 +228,7 @@ def add(
         path: the project's folder.
         elementwise: the name of an elementwise operator, or several names.
         points: the name of an elementwise operator with a few values for each element, or several names.
-        rows: the name of an operator that reduces rows, or several names.
+        rows: the name of an operator that computes with rows, or several names.
 
     Returns:
         The files that were written or changed.
@@ -271,13 +261,13 @@ def _added(folder: Path, written: dict[str, str], operator: _Operator, namespace
         file = folder / name
         return written.get(name) or (file.read_text() if file.is_file() else None)
 
-    is_of_family, family = operator.kind in _OF_FAMILY, current(_FAMILY)
+    family = current(_FAMILY)
     cuda = any((folder / "src").rglob("*.cu"))
-    files = _operator_files(operator, namespace, cuda, with_family=is_of_family and not family)
+    files = _operator_files(operator, namespace, cuda, with_family=not family)
     existing = [name for name in files if (folder / name).exists()]
     if existing:
         raise KitError(f"{folder / existing[0]} exists: is there an operator {operator.name} already?")
-    if is_of_family and family:
+    if family:
         line = f'#include "elementwise/{operator.name}.h"'
         family = _with_line(_FAMILY, family, '#include "elementwise/', line)
         files[_FAMILY] = _with_member(_FAMILY, family, _camel(operator.name))

@@ -6,9 +6,10 @@
 
 namespace my_ops {
 
-// Divides each row by the root of its mean square: input / sqrt(mean(input^2) + eps), with the mean over the last dim.
-// Sums are taken in float32 or wider. Differentiable in input, any number of times.
-MY_OPS_EXPORT at::Tensor row_norm(const at::Tensor& input,  // [N, F] or [B, N, F], with any strides
+// Divides each row by the root of its mean square: weight * input / sqrt(mean(input^2) + eps), with the mean over the
+// last dim. Sums are taken in float32 or wider. Differentiable in input and weight, any number of times.
+MY_OPS_EXPORT at::Tensor row_norm(const at::Tensor& input,   // [..., F], with any strides
+                                  const at::Tensor& weight,  // [F]
                                   double eps);
 
 }  // namespace my_ops

@@ -9,11 +9,9 @@ from my_ops import _build
 load_library("my_ops", Path(_build.__file__).parent)
 
 # The operators are defined now.
-from my_ops.row_norm import row_norm  # noqa: E402
 from my_ops.swish import swish  # noqa: E402
 
 __version__ = _build.VERSION
 __all__ = [
-    "row_norm",
     "swish",
 ]

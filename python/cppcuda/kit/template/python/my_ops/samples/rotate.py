@@ -1,7 +1,7 @@
 """Arguments with which rotate is tested, and what it is compared with. Change: the reference and the samples."""
 
 import torch
-from cppcuda.testing import OpEntry, Spec, T, register, with_layouts
+from cppcuda.testing import BadInput, OpEntry, Spec, T, register, with_layouts
 from torch import Tensor
 
 import my_ops
@@ -39,7 +39,11 @@ register(
             *with_layouts((T((2, 3, 4)), T((2, 3, 3)))),
         ),
         sized=lambda rows: (T((rows, 4)), T((rows, 3))),
-        bad_inputs=((lambda: (torch.zeros(5, 3), torch.zeros(5, 3)), r"rotate: q must be \[..., 4\], got \[5, 3\]"),),
+        bad_inputs=(
+            BadInput(
+                "three_values", lambda: (torch.zeros(5, 3), torch.zeros(5, 3)), "rotate: q must be [..., 4], got [5, 3]"
+            ),
+        ),
         saved_for={0: {0, 1}, 1: {0, 1}},  # the gradients keep q and v alive
         strides=lambda q, v: [torch.empty_like(v).stride()],
     )

@@ -1,9 +1,7 @@
-"""Arguments with which row_norm is tested, and what it is compared with. Change: the references and the samples."""
-
-from typing import Any
+"""Arguments with which row_norm is tested, and what it is compared with. Change: the reference and the samples."""
 
 import torch
-from cppcuda.testing import OpEntry, Spec, T, derivative, register
+from cppcuda.testing import BadInput, OpEntry, Spec, T, register, with_layouts
 from torch import Tensor
 
 import my_ops
@@ -16,49 +14,39 @@ TEMPLATE_FILES = (
     "include/my_ops/row_norm.h",
     "python/my_ops/row_norm.py",
     "python/my_ops/samples/row_norm.py",
-    "src/ops/row_norm/cpu/kernel.cpp",
-    "src/ops/row_norm/cpu/kernel.h",
-    "src/ops/row_norm/cpu/launch.cpp",
-    "src/ops/row_norm/cuda/kernel.cuh",
-    "src/ops/row_norm/cuda/launch.cu",
-    "src/ops/row_norm/formulas.h",
-    "src/ops/row_norm/math.h",
-    "src/ops/row_norm/op.cpp",
-    "src/ops/row_norm/op.h",
-    "src/ops/row_norm/params.h",
+    "src/elementwise/row_norm.cpp",
+    "src/elementwise/row_norm.h",
 )
 
 EPS = 1e-3
 
 
-def reference(input: Tensor, eps: float) -> Tensor:
-    return input / torch.sqrt((input * input).mean(-1, keepdim=True) + eps)
+def reference(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return weight * input / torch.sqrt((input * input).mean(-1, keepdim=True) + eps)
 
 
-def backward_reference(grad: Tensor, rstd: Tensor, input: Tensor) -> Tensor:
-    rstd = rstd.unsqueeze(-1)
-    return rstd * grad - rstd**3 * input * (grad * input).mean(-1, keepdim=True)
-
-
-def args(*shape: int) -> tuple[Any, ...]:
-    return T(shape), EPS  # T: a tensor with random values
-
-
-# Other sizes, layouts, dtypes and wrong calls follow from the declarations in op.h.
 register(
     OpEntry(
         name="my_ops::row_norm",
         template_files=TEMPLATE_FILES,
         reference=reference,
         function=my_ops.row_norm,
-        specs=(Spec("basic", args(3, 2), "basic"), Spec("basic_batch", args(2, 1, 3), "basic")),
-        sizes={"F": (0, 1, 5, 1031)},  # sizes to try of a letter that op.h does not call independent
-        saved_for={0: {0}},  # the gradient of input keeps input alive
-        backward=derivative(
-            "my_ops::_row_norm_backward",
-            reference=backward_reference,
-            sizes={"F": (1, 5, 1031)},
-            saved_for={0: {1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}},
+        specs=(
+            Spec("basic", (T((2, 4)), T((4,)), EPS), "basic"),  # T: a tensor with random values
+            Spec("one_row", (T((5,)), T((5,)), EPS)),
+            Spec("one_value", (T((3, 1)), T((1,)), EPS)),
+            Spec("long", (T((301, 97)), T((97,)), EPS)),
+            Spec("empty", (T((0, 4)), T((4,)), EPS)),
+            *with_layouts((T((2, 3, 4)), T((3, 4)), EPS)),  # also with weights that differ from row to row
         ),
+        sized=lambda rows: (T((rows, 4)), T((4,)), EPS),
+        bad_inputs=(
+            BadInput(
+                "other_size",
+                lambda: (torch.zeros(5, 3), torch.zeros(4), EPS),
+                "row_norm: weight must be [..., F] with F = 3, got [4]",
+            ),
+        ),
+        saved_for={0: {0, 1}, 1: {0, 1}},  # the gradients keep input and weight alive
     )
 )
