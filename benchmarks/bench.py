@@ -91,7 +91,7 @@ def call_of(
     leaves = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in inputs)
     variables = tuple(t for t in leaves if t.requires_grad)
     outputs = as_tuple(contestant.call(*leaves))
-    grads = grads or tuple(torch.cos(t.detach()) for t in outputs)
+    grads = grads or tuple(torch.randn_like(t) for t in outputs)
     if mode == "backward":
         return partial(torch.autograd.grad, outputs, variables, grads, retain_graph=True), grads
     return lambda: torch.autograd.grad(as_tuple(contestant.call(*leaves)), variables, grads), grads

@@ -16,7 +16,7 @@ import cppcuda.kit
 import peers
 import torch
 import torch.nn.functional as F
-from targets import ACTIVATIONS, COPY, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, SIZES
+from targets import ACTIVATIONS, COPY, FORMULAS, GPU_TIME, HOST_TIME, LSTM, OWN_LSTM, ROWS, ROWS_FORMULAS, SIZES
 from torch import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -126,12 +126,13 @@ def _formulas() -> Any:
 
 
 @functools.cache
-def _points(op: str) -> Callable[..., Tensor]:
-    """A formula of points, built at the first call."""
+def _points_or_rows(op: str) -> Callable[..., Tensor]:
+    """A formula of points or of rows, built at the first call."""
     if op == "neo_hookean":
         load = functools.partial(cppcuda.kit.load, "elasticity", ROOT / "examples/elasticity/neo_hookean.h")
     else:
-        headers = [ROOT / f"tests/second_library/elementwise/{name}.h" for name in ("rotate", "project")]
+        names = ("rotate", "project", *ROWS_FORMULAS)
+        headers = [ROOT / f"tests/second_library/elementwise/{name}.h" for name in names]
         load = functools.partial(cppcuda.kit.load, "second", headers)
     found: Callable[..., Tensor] = getattr(load(), op)
     return found
@@ -159,7 +160,7 @@ def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
         return Contestant(torch.func.vmap(torch.func.hessian(call)) if mode == "hessian" else call)
 
     def ours(*t: Any) -> Tensor:
-        return _points(op)(*t)
+        return _points_or_rows(op)(*t)
 
     contestants = {"cppcuda": contestant(ours), "eager": contestant(plain)}
     if mode != "hessian" and op in warp_functions():
@@ -184,6 +185,31 @@ def formula_of_points(op: str, mode: str, count: int, **where: Any) -> Case:
         moved,
         **where,
     )
+
+
+def formula_of_rows(op: str, mode: str, features: int, **where: Any) -> Case:
+    """2^24 values in rows of so many, beside torch's own operator and the formula under torch.compile."""
+    dtype: torch.dtype = getattr(torch, where.get("dtype", "float32"))
+    elements = 2**24
+    builtin: dict[str, Callable[..., Tensor]] = {
+        "rms_norm": lambda x, weight: F.rms_norm(x, (features,), weight, 1e-6),
+        "layer_norm": lambda x, weight, bias: F.layer_norm(x, (features,), weight, bias, 1e-5),
+        "softmax": lambda x: x.softmax(-1),
+    }
+
+    def inputs(device: torch.device) -> Tensors:
+        x = noise(elements // features, features, dtype=dtype, device=device)
+        weights = [noise(features, dtype=dtype, device=device) for _ in range(ROWS_FORMULAS[op])]
+        return (x, *weights)
+
+    contestants = {
+        "cppcuda": Contestant(lambda *t: _points_or_rows(op)(*t)),
+        "built-in": Contestant(builtin[op]),
+    }
+    plain: Callable[..., Tensor] = getattr(peers, op)
+    size = elements * dtype.itemsize
+    moved = (size, size) if mode == "forward" else None
+    return Case(op, mode, f"2^24/{features}", elements, inputs, contestants, Contestant(plain), moved, **where)
 
 
 @functools.cache
@@ -597,6 +623,9 @@ def cases() -> Iterator[Case]:
     for op, mode, threads in product(("rotate", "project", "neo_hookean"), ("forward", "both"), ("all", "one")):
         yield formula_of_points(op, mode, 2**20, threads=threads, regime="reused")
     yield formula_of_points("neo_hookean", "hessian", 2**17, regime="reused")
+    for op, mode, features in product(ROWS_FORMULAS, ("forward", "both"), (64, 1024, 16384)):
+        for threads in ("all", "one"):
+            yield formula_of_rows(op, mode, features, threads=threads, regime="reused")
     for op, mode, threads in product(ACTIVATIONS, ("forward", "both"), ("all", "one")):
         yield fused(op, mode, 2**24, threads=threads, regime="reused")
     for mode in modes:

@@ -101,6 +101,20 @@ def upsample_asymmetric(image: Tensor) -> Tensor:
     return image
 
 
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    centered = x - x.mean(-1, keepdim=True)
+    return centered * torch.rsqrt((centered * centered).mean(-1, keepdim=True) + 1e-5) * weight + bias
+
+
+def softmax(x: Tensor) -> Tensor:
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
 def trilinear(feats: Tensor, points: Tensor) -> Tensor:
     """Corner by corner, each with its weight, as one would write it first."""
     near, far = ((1 - points) / 2).unsqueeze(-1), ((1 + points) / 2).unsqueeze(-1)

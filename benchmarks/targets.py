@@ -21,6 +21,8 @@ LSTM, OWN_LSTM = "nn.LSTM", "nn.LSTM without oneDNN"
 SIZES = tuple(2**e for e in (6, 10, 14, 17, 20, 22, 24, 26))
 ACTIVATIONS = ("quick_gelu", "sigmoid")
 FORMULAS = ("gelu", "mish", "sin", "softplus")
+# Formulas of rows, with the number of their weights.
+ROWS_FORMULAS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
 _LARGE = (2**20, 2**22, 2**24, 2**26)
 
 
@@ -71,6 +73,8 @@ def _targets() -> Iterator[Target]:
         yield target(f"{op} of 2^20 points, both ways", "torch.compile", 1, op=op, mode="both", **several)
     for mode in ("forward", "both"):
         yield target(f"energy of 2^20 matrices, {mode}", "torch.compile", 3, op="neo_hookean", mode=mode, **several)
+    for op, mode, peer in product(ROWS_FORMULAS, ("forward", "both"), ("built-in", "torch.compile")):
+        yield target(f"{op} of 2^24 values, {mode}", peer, 1, op=op, mode=mode, **several)
     where = {"op": "neo_hookean_hessian", "mode": "forward", "regime": "reused"}
     yield target("Hessian of the energy of 2^17 matrices", "eager", 20, **where)
     for mode, bounds in (("forward", (7, 2.5, 6, 1.5)), ("backward", (20, 4, 6, 3))):

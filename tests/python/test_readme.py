@@ -86,7 +86,9 @@ def test_links_of_docs_lead_to_files() -> None:
             assert target.startswith("https://") or (page.parent / file).exists(), f"{page.name}: {target}"
             if heading and file.endswith(".md"):
                 headings = re.findall(r"^#+ (.*)$", (page.parent / file).read_text(), flags=re.MULTILINE)
-                anchors = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]  # as GitHub makes them
+                anchors = [
+                    re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings
+                ]  # as GitHub makes them
                 assert heading in anchors, f"{page.name}: {target}"
 
 
