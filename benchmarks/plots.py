@@ -12,10 +12,10 @@ import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from targets import LSTM, OWN_LSTM, PRODUCTS, ROWS, STREAM
+from targets import LSTM, OWN_LSTM, PRODUCTS, ROWS, ROWS_FORMULAS, STREAM
 
 # These share a colour and an entry in the legend, because no row has two of them.
-_BUILT_IN = ("torch.sigmoid", "F.interpolate", "F.grid_sample", "F.embedding_bag")
+_BUILT_IN = ("built-in", "torch.sigmoid", "F.interpolate", "F.grid_sample", "F.embedding_bag")
 # Each contestant's colour, in the order of the bars. Okabe and Ito's palette suits every kind of colour vision.
 COLOURS = {
     "cppcuda": "#0072B2",
@@ -30,6 +30,7 @@ COLOURS = {
     "cppcuda float32": "#56B4E9",
     "cppcuda loop": "#56B4E9",
     "gather": "#56B4E9",
+    "warp": "#56B4E9",
     LSTM: "#CC79A7",
     OWN_LSTM: "#F0E442",
     PRODUCTS: "#999999",
@@ -148,6 +149,8 @@ def draw(rows: Rows, title: str, folder: Path) -> None:
     for op in ("trilinear", "trilinear_indexed", "grid_sample3d", "hash_grid", "upsample", "lltm"):
         groups[op] = [r for r in rows if r["op"].startswith(op)]
     groups["trilinear"] = [r for r in groups["trilinear"] if r not in groups["trilinear_indexed"]]
+    for name, ops in {"points": ("rotate", "project", "neo_hookean"), "rows": tuple(ROWS_FORMULAS)}.items():
+        groups[name] = [r for r in rows if r["op"].startswith(ops)]
     for name, group in groups.items():
         text = "time of the peer / cppcuda's (right of 1, cppcuda is faster)"
         draw_bars(group, peers, text, title, folder / f"ratio_{name}.png")

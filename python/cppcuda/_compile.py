@@ -166,14 +166,18 @@ def _run(command: Sequence[str | Path], lock: IO[str], log: Path, what: str, ver
 
 
 def _first_error(output: list[str]) -> str:
-    """The first error with the lines before it that say where it comes from; the middle of long lines is left out."""
+    """The first error with the lines before it that say where it comes from; the middle of long lines is left out.
+
+    The sentence of a static_assert comes first, because many such lines may be before it.
+    """
     is_error = re.compile(r"error|undefined reference", re.IGNORECASE)
     first = next((i for i, line in enumerate(output) if is_error.search(line)), max(0, len(output) - 10))
     end = first + 10
+    sentence = re.search("static assertion failed: (.*)", output[first]) if output else None
     while first and re.search(r"(In |in |from |required |instantiation )", output[first - 1]):
         first -= 1
     lines = (line if len(line) <= 300 else f"{line[:140]} ... {line[-140:]}" for line in output[first:end])
-    return "\n".join(lines)
+    return "\n".join([sentence[1], *lines] if sentence else lines)
 
 
 def build(

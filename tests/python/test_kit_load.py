@@ -184,6 +184,9 @@ def test_the_first_error_says_where_it_comes_from() -> None:
         shown[0] == before[1] and "expansion of" in shown[1] and shown[1].endswith('x>("y")\'') and len(shown[1]) < 300
     )
     assert shown[2:] == [error, *["more"] * 9]
+    assertion = "formula.h:9: error: static assertion failed: forward() takes the row"
+    shown = _compile._first_error([*before, assertion]).splitlines()
+    assert shown[0] == "forward() takes the row" and shown[-1] == assertion
     linked = [
         "[2/2] Linking",
         "ld: a.o: in function `f':",

@@ -304,7 +304,12 @@ def test_autocast() -> None:
     ("schema", "message"),
     [
         ("(Tensor x[..., F], Tensor w[G]) -> Tensor[..., F]", "with the same letter in all"),
-        ("(Tensor x[..., F], Tensor w[2, F]) -> Tensor[..., F]", "are [..., F], [F], [...] or [...] int32 or int64"),
+        ("(Tensor x[..., F], Tensor w[2, F]) -> Tensor[..., F]", "has its sizes, [..., F], [F], [...] or [...] int32"),
+        (
+            "(Tensor x[..., F], Tensor scale) -> Tensor[..., F]",
+            "each tensor and output of a formula of rows has its sizes",
+        ),
+        ("(Tensor x[..., F]) -> Tensor", "each tensor and output of a formula of rows has its sizes"),
         ("(Tensor x[..., F])", "has the sizes of its outputs, as in -> Tensor[..., F]"),
         ("(Tensor x[F]) -> Tensor[F]", "the first tensor of a formula of rows is [..., F]"),
         ("(Tensor x[..., F], str s) -> Tensor[..., F]", "takes tensors, then attributes of type float, float?, int"),

@@ -119,10 +119,11 @@ struct OwnSizes {
   int rank = 0;
   int64_t sizes[2] = {1, 1};
   bool is_valid = true;
-  char letter = 0;          // of a row
-  bool is_one_row = false;  // [F]
-  bool is_index = false;    // of dtype int32 or int64
-  bool is_opmath = false;   // of the dtype of sums
+  bool is_declared = false;  // whether there are any brackets
+  char letter = 0;           // of a row
+  bool is_one_row = false;   // [F]
+  bool is_index = false;     // of dtype int32 or int64
+  bool is_opmath = false;    // of the dtype of sums
 
   constexpr int count() const { return static_cast<int>(sizes[0] * sizes[1]); }
   constexpr bool is_row() const { return letter != 0; }
@@ -135,6 +136,7 @@ constexpr OwnSizes own_sizes_at(const char* schema, int at) {
   while (schema[at] != '[' && schema[at] != ',' && schema[at] != ')' && schema[at] != '\0') ++at;
   if (schema[at] != '[') return result;
   ++at;
+  result.is_declared = true;
   result.is_one_row = is_letter();
   result.is_valid = result.is_one_row || skip(schema, at, "...");
   while (result.is_valid && (is_letter() || skip(schema, at, ", "))) {

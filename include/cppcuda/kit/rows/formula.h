@@ -3,6 +3,8 @@
 // Formulas of rows: operators that compute with the last dim of their tensors. An operator is a struct in a header of
 // its own:
 //
+//   namespace kit = cppcuda::kit;
+//
 //   struct RmsNorm {
 //     static constexpr char schema[] =
 //         "my_ops::rms_norm(Tensor input[..., F], Tensor weight[F], float eps) -> "
@@ -124,7 +126,8 @@ struct RowSchema {
     const char letter = own_sizes(schema, 0).letter;
     for (int t = 0; t < tensors + results; ++t) {
       const OwnSizes own = t < tensors ? own_sizes(schema, t) : own_sizes_of_output(schema, t - tensors);
-      if (!own.is_valid || (own.is_row() ? own.letter != letter || own.is_index : own.rank > 0)) return false;
+      if (!own.is_valid || !own.is_declared || (own.is_row() ? own.letter != letter || own.is_index : own.rank > 0))
+        return false;
     }
     return true;
   }
@@ -135,8 +138,8 @@ struct RowSchema {
   static_assert(own_sizes(schema, 0).is_row() && !own_sizes(schema, 0).is_one_row,
                 "the first tensor of a formula of rows is [..., F]");
   static_assert(has_valid_tensors(),
-                "the sizes of a tensor in a formula of rows are [..., F], [F], [...] or [...] int32 or int64, with the "
-                "same letter in all");
+                "each tensor and output of a formula of rows has its sizes, [..., F], [F], [...] or [...] int32 or "
+                "int64, with the same letter in all");
   static_assert(!saves_output<Definition>() || (tensors == 1 && results == visible),
                 "an operator that saves its outputs has one tensor and no hidden output");
   static_assert(has_backward || results == visible, "a hidden output is for backward(), which this formula lacks");

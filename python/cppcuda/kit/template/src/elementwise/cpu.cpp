@@ -4,6 +4,6 @@
 
 namespace my_ops {
 
-[[maybe_unused]] static const bool added = kit::add_elementwise_cpu(Family());
+[[maybe_unused]] static const bool added = cppcuda::kit::add_elementwise_cpu(Family());
 
 }  // namespace my_ops

@@ -4,6 +4,6 @@
 
 namespace my_ops {
 
-[[maybe_unused]] static const bool added = kit::add_elementwise_cuda(Family());
+[[maybe_unused]] static const bool added = cppcuda::kit::add_elementwise_cuda(Family());
 
 }  // namespace my_ops

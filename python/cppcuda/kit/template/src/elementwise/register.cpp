@@ -9,9 +9,9 @@
 namespace my_ops {
 
 TORCH_LIBRARY_FRAGMENT(my_ops, m) {
-  kit::define_elementwise(m, Family());
-  kit::implement_elementwise(m, Family());
+  cppcuda::kit::define_elementwise(m, Family());
+  cppcuda::kit::implement_elementwise(m, Family());
 }
-TORCH_LIBRARY_IMPL(my_ops, Autograd, m) { kit::differentiate_elementwise(m, Family()); }
+TORCH_LIBRARY_IMPL(my_ops, Autograd, m) { cppcuda::kit::differentiate_elementwise(m, Family()); }
 
 }  // namespace my_ops
