@@ -366,7 +366,8 @@ def test_pictures(tmp_path: Path) -> None:
     ]
     plots.draw(rows, "title", tmp_path)
     names = {"roofline", "time_forward", "time_backward"}
-    names |= {f"ratio_{group}" for group in ("elementwise", "grid_sample3d", "hash_grid", "upsample", "lltm")}
+    groups = ("elementwise", "points", "rows", "grid_sample3d", "hash_grid", "upsample", "lltm")
+    names |= {f"ratio_{group}" for group in groups}
     assert {path.stem for path in tmp_path.glob("*.png")} == names
 
 
