@@ -22,7 +22,7 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def layer_norm(input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    # Of F.layer_norm, torch 2.15 returns third derivatives that differ from those of its formula.
+    # Not F.layer_norm, whose third derivatives are wrong in torch 2.15.
     centered = input - input.mean(-1, keepdim=True)
     return centered * torch.rsqrt((centered * centered).mean(-1, keepdim=True) + eps) * weight + bias
 
@@ -96,7 +96,7 @@ SIZES = [3, 8, 16, 31, 64, 70, 130, 1000]
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", SIZES)
 def test_values_and_gradients(size: int, dtype: torch.dtype) -> None:
-    """Of every row length, rounded once."""
+    """Rows of any length have the values and gradients of the reference, rounded once."""
     x, w, b, g = (t.to(dtype) for t in (double(70, 3, size), double(size), double(size), double(70, 3, size)))
     target = torch.randint(-1, size, (70, 3), dtype=torch.int32)
     calls: dict[str, tuple[Any, ...]] = {

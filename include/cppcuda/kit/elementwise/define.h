@@ -15,9 +15,10 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 namespace detail {
 
-// "...,...,...->...1,...2 ...": along every dim of the result. The last `own` of several outputs have the dims of
-// tensors 1, 2, ..., which may broadcast. The dims of a point's values are "_".
-inline std::string elementwise_sharding_rule(const Declaration& d, size_t outputs, size_t own = 0) {
+// "...,...,...->...1,...2 ...": along every dim of the result. An output has the dims of tensor number own_tensor(o),
+// which may broadcast, unless that is 0. The dims of a point's values and of a row's are "_".
+template <class F>
+std::string sharding_rule(const Declaration& d, size_t outputs, F own_tensor) {
   std::string result;
   const auto append = [&](const Pattern& pattern) { result.append("...").append(pattern.rank(), '_'); };
   for (size_t i = 0; i < d.tensor_count(); ++i) {
@@ -27,13 +28,28 @@ inline std::string elementwise_sharding_rule(const Declaration& d, size_t output
   result += "->";
   for (size_t o = 0; o < outputs; ++o) {
     if (o > 0) result += ',';
-    if (own > 1 && o + own >= outputs) {
-      result += "..." + std::to_string(o + own - outputs + 1);
+    if (const size_t tensor = own_tensor(o); tensor != 0) {
+      result += "..." + std::to_string(tensor);
     } else {
       append(d.outputs[o].pattern);
     }
   }
   return result + " ...";
+}
+
+// The last `own` of several outputs have the dims of tensors 1, 2, ...
+inline std::string elementwise_sharding_rule(const Declaration& d, size_t outputs, size_t own = 0) {
+  return sharding_rule(d, outputs, [=](size_t o) { return own > 1 && o + own >= outputs ? o + own - outputs + 1 : 0; });
+}
+
+// The first tensor of a backward operator is a gradient, so no output has the dims of tensor 0.
+template <class Kernels>
+std::string row_sharding_rule() {
+  const Declaration& d = Kernels::TheOp::declaration;
+  return sharding_rule(d, d.outputs.size(), [](size_t o) -> size_t {
+    if constexpr (Kernels::is_backward) return Kernels::own_tensor(o);
+    return 0;
+  });
 }
 
 // In a TORCH_LIBRARY_FRAGMENT: an operator that returns new tensors. It accepts any number of leading dims, so a batch

@@ -280,7 +280,8 @@ class RowLoop {
   template <bool AllSums>
   [[gnu::noinline]] CPPCUDA_FLATTEN static void rows(char* const* data, const int64_t* steps, int64_t n, unsigned sums,
                                                      Math math) {
-    constexpr int64_t most_added = 64;  // rows that are added in A, before the sum is added to one of doubles
+    // So many rows are added in A; then their sum is added to one in float64.
+    constexpr int64_t most_added = 64;
     const int64_t size = math.features, *const inner = steps + outputs + inputs;
     RowMemory memory(size * static_cast<int64_t>(sizeof(double))), kept(size * static_cast<int64_t>(sizeof(A)));
     void* own[outputs + inputs] = {};  // memory for an operand that the formula cannot use in place

@@ -37,7 +37,7 @@ struct RowOut {
   }
 };
 
-// What is computed again whenever it is read.
+// keep(): a value is computed again whenever it is read.
 template <class Row, class F>
 struct KeptRow {
   const Row& row;

@@ -4,8 +4,6 @@
 
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/gather.h>
 
 #include <vector>
 

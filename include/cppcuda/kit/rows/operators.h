@@ -1,6 +1,6 @@
 #pragma once
 
-// The kernels of the operators of a formula of rows (formula.h) over tensors, and their registration.
+// The kernels of the operators of a formula of rows (formula.h) over tensors.
 
 #include <ATen/OpMathType.h>
 
@@ -94,28 +94,6 @@ struct RowKernelsOf {
   using Whole = RowKernels<typename Ops::Whole, RowForward<Definition>>;
   using Backward = RowKernels<typename Ops::Backward, RowBackward<Definition>>;
 };
-
-// For DTensor, as elementwise_sharding_rule: along the dims of the rows.
-template <class Kernels>
-std::string row_sharding_rule() {
-  const Declaration& d = Kernels::TheOp::declaration;
-  std::string result;
-  const auto append = [&](const Pattern& pattern) { result.append("...").append(pattern.rank(), '_'); };
-  for (size_t i = 0; i < d.tensor_count(); ++i) {
-    if (i > 0) result += ',';
-    append(d.arguments[d.tensor_argument(i)].pattern);
-  }
-  result += "->";
-  for (size_t o = 0; o < d.outputs.size(); ++o) {
-    if (o > 0) result += ',';
-    if constexpr (Kernels::is_backward) {
-      result += "..." + std::to_string(Kernels::own_tensor(o));
-    } else {
-      append(d.outputs[o].pattern);
-    }
-  }
-  return result + " ...";
-}
 
 }  // namespace detail
 
