@@ -355,6 +355,11 @@ function(cppcuda_add_operators name)
   else()
     _cppcuda_add_kernels()
   endif()
+  # A wheel for several versions of torch is made of these and of a library for each version (_wheel.py).
+  if(NOT TARGET cppcuda_all_kernels)
+    add_custom_target(cppcuda_all_kernels)
+  endif()
+  add_dependencies(cppcuda_all_kernels ${name}_kernels)
 
   # ---- <name>
   if(NOT TARGET cppcuda_kit)
@@ -406,7 +411,7 @@ function(cppcuda_add_operators name)
                                            CPPCUDA_CUDA_SOURCES "${cuda_files}" CPPCUDA_SOURCES "${sources}")
 
   if(arg_INSTALL)
-    install(TARGETS ${name} LIBRARY DESTINATION lib/torch-${CPPCUDA_TORCH_RELEASE})
+    install(TARGETS ${name} LIBRARY DESTINATION lib/torch-${CPPCUDA_TORCH_RELEASE} OPTIONAL) # cppcuda_all_kernels has none
     if(NOT arg_KERNELS)
       _cppcuda_install_kernels()
     endif()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import Forked
 
 ROOT = Path(__file__).parents[2]
 README, *DOCS = ((ROOT / name).read_text() for name in ("README.md", "docs/python.md", "docs/cpp.md"))
@@ -23,8 +24,7 @@ def blocks(language: str) -> list[str]:
 def test_python(code: str, tmp_path: Path) -> None:
     # The variables that torchrun --nproc-per-node 1 sets, with a free port.
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **alone})
+    Forked(code, cwd=tmp_path, environment={**os.environ, **alone}).wait()
 
 
 def command(program: str) -> str:

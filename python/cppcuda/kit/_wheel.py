@@ -2,8 +2,8 @@
 
     python -m cppcuda.kit wheel PROJECT --out FOLDER
 
-The kernels are compiled once, with the oldest torch; the part that uses torch is compiled for each version. Headers and
-libraries of torch come from its wheels (``pip download``), so no version has to be installed.
+The kernels are compiled once, with the headers of the first torch; the part that uses torch is compiled for each
+version. Headers and libraries of torch come from its wheels (``pip download``), so no version has to be installed.
 """
 
 from __future__ import annotations
@@ -75,15 +75,22 @@ def _torch_folder(version: str, temp: Path) -> Path:
     return temp / "torch"
 
 
-def _build_all(project: Path, torch_folder: Path, definitions: Sequence[str], work: Path) -> Path:
-    """Makes the wheel of one torch, with the kernels, from an sdist, and returns its contents."""
+def _is_build(folder: Path) -> bool:
+    return (folder / "CMakeCache.txt").is_file()
+
+
+def _build_kernels(project: Path, torch_folder: Path, definitions: Sequence[str], work: Path) -> Path:
+    """Makes a wheel with the kernels and without libraries for torch from an sdist, and returns its contents."""
+    if _is_build(torch_folder):
+        cache = (torch_folder / "CMakeCache.txt").read_text(encoding="utf-8")
+        torch_folder = Path(re.findall(r"^CPPCUDA_TORCH_DIR:\w+=(.*)$", cache, re.MULTILINE)[0])
     _python("-m", "build", "-q", "--sdist", "--no-isolation", project, "-o", work / "sdist")
     (sdist,) = (work / "sdist").iterdir()
     shutil.unpack_archive(sdist, work / "sources")
     (sources,) = (work / "sources").iterdir()
     options = [f"-Ccmake.define.{d}" for d in (f"CPPCUDA_TORCH_DIR={torch_folder}", *definitions)]
     pip: list[str | Path] = ["-m", "pip", "wheel", sources, "--no-build-isolation", "--no-deps", "-q"]
-    _python(*pip, "-w", work, f"-Cbuild-dir={work / 'build'}", *options)
+    _python(*pip, "-w", work, f"-Cbuild-dir={work / 'kernels'}", "-Cbuild.targets=cppcuda_all_kernels", *options)
     (wheel,) = work.glob("*.whl")
     _python("-m", "wheel", "unpack", wheel, "-d", work / "unpacked")
     (unpacked,) = (work / "unpacked").iterdir()
@@ -148,8 +155,8 @@ def wheel(
         project: a project made with ``python -m cppcuda.kit new``, or cppcuda itself.
         out: the folder for the wheel.
         torch: versions of torch: minor versions, of which the first release is downloaded, full versions, or
-            ``"2.13=FOLDER"`` with the folder of an installed torch. The kernels are compiled with the first one. After
-            that, FOLDER may be a build folder of the same sources, whose library is used.
+            ``"2.13=FOLDER"`` with the folder of an installed torch, or with a build folder of the same sources, whose
+            library is used. The kernels are compiled with the headers of the first one.
         definitions: options of CMake for the kernels: ``"MY_OPS_WITH_CUDA=OFF"``, or
             ``"MY_OPS_PREBUILT_KERNELS=FOLDER"`` with a build folder of the same sources, whose kernels are used.
         limits: the highest versions of the system's libraries that may be needed, such as ``"GLIBC_2.34"``.
@@ -168,13 +175,13 @@ def wheel(
             work.mkdir()
             torch_folder = _torch_folder(version, work)
             print(f"torch {release}: build", flush=True)
-            if unpacked and (torch_folder / "CMakeCache.txt").is_file():
-                _add_built(unpacked, torch_folder, work)
-            elif unpacked:
-                _add_torch(unpacked, torch_folder, work)
-            else:
-                made = _build_all(project, torch_folder, definitions, work)
+            if not unpacked:
+                made = _build_kernels(project, torch_folder, definitions, work)
                 unpacked = made.rename(temp / made.name)
+            if _is_build(torch_folder):
+                _add_built(unpacked, torch_folder, work)
+            else:
+                _add_torch(unpacked, torch_folder, work)
             shutil.rmtree(work)
         assert unpacked, "no version of torch was given"
         _check_system_libraries(unpacked, limits)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo import compiled_autograd
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves
@@ -295,6 +294,8 @@ def recorded_compiled_autograd(
     def compiler(graph: torch.fx.GraphModule) -> Callable[..., Any]:
         graphs.append(graph)
         return compile_graph(graph)
+
+    from torch._dynamo import compiled_autograd  # it takes seconds, and few processes need it
 
     compiled_autograd.reset()
     with compiled_autograd._enable(compiler):

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, jacfwd, jacrev, vmap
 
 from cppcuda.testing.compare import (
@@ -65,6 +64,13 @@ def both_of_inputs(entry: OpEntry, sample: Sample) -> tuple[Callable[..., Any], 
     return sample.bind_inputs(entry.op), sample.bind_inputs(entry.reference)
 
 
+def counting_backend() -> Any:
+    """A backend that counts the graphs. Only processes that compile import it, because this takes seconds."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend("aot_eager")
+
+
 @checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True)
 def compiled(entry: OpEntry, name: str) -> None:
     sample = entry.sample(name)
@@ -99,7 +105,7 @@ def inductor(entry: OpEntry) -> None:
 
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), compiles=True)
 def one_graph_for_all_sizes(entry: OpEntry) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     f, plain = both_of_inputs(entry, entry.of_size(2))
     compiled = compile_once(f, counter)
     with torch._dynamo.config.patch(specialize_float=True):  # a float argument would be a separate graph
@@ -117,7 +123,7 @@ def shifted_copies(count: int, t: Tensor) -> Tensor:
 @checks("compile", needs=(DIFFERENTIABLE, HAS_SIZES), uses=("vmap",), compiles=True)
 def one_graph_for_all_sizes_of_vmap(entry: OpEntry) -> None:
     """With a batching rule that computes in int, every batch would be compiled again."""
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     f, plain = both_of_inputs(entry, entry.of_size(2))
     compiled = compile_once(vmap(f), counter)
     # Sizes that are equal in the first call become one symbol, so these differ from those of ops and table entries.
