@@ -107,14 +107,15 @@ function(cppcuda_add_emulated_test test library)
       list(APPEND environment CPPCUDA_EMULATOR_EVERY_KERNEL=1)
     endif()
     add_test(NAME ${test}.${number} COMMAND ${test} --gtest_brief=1)
-    set_tests_properties(${test}.${number} PROPERTIES ENVIRONMENT "${environment};CPPCUDA_EMULATOR_ARCH=${number}")
+    set_tests_properties(${test}.${number} PROPERTIES ENVIRONMENT "${environment};CPPCUDA_EMULATOR_ARCH=${number}" COST 60)
   endforeach()
   if(NOT arg_RACES)
     set(arg_RACES "*")
   endif()
   add_test(NAME ${test}.races COMMAND ${test} --gtest_brief=1 "--gtest_filter=${arg_RACES}")
   set_tests_properties(
-    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${last};CPPCUDA_EMULATOR_RACES=1;CPPCUDA_EMULATOR_GRID_STRIDE=3")
+    ${test}.races PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;CPPCUDA_EMULATOR_ARCH=${last};CPPCUDA_EMULATOR_RACES=1;CPPCUDA_EMULATOR_GRID_STRIDE=3"
+               COST 50)
 endfunction()
 
 if(CPPCUDA_EMULATOR_MISSING OR TARGET cppcuda_emulator)
