@@ -355,11 +355,13 @@ function(cppcuda_add_operators name)
   else()
     _cppcuda_add_kernels()
   endif()
-  # A wheel for several versions of torch is made of these and of a library for each version (_wheel.py).
+  # A wheel for several versions of torch is made of all kernels and of a library for each version (_wheel.py).
   if(NOT TARGET cppcuda_all_kernels)
     add_custom_target(cppcuda_all_kernels)
   endif()
-  add_dependencies(cppcuda_all_kernels ${name}_kernels)
+  if(NOT kernels)
+    add_dependencies(cppcuda_all_kernels ${name}_kernels)
+  endif()
 
   # ---- <name>
   if(NOT TARGET cppcuda_kit)
