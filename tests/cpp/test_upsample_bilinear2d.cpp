@@ -243,18 +243,18 @@ TEST(TileLaunch, EveryValueIsWrittenOnceAndReadsItsWindow) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(mode) << ": " << in << " -> " << out);
       const auto axis = make_axis<float>(mode, in, out, {});
       const auto in_double = make_axis<double>(mode, in, out, {});
-      const auto check = [&](const ImageSizes& target, bool backward) {
+      const auto check = [&](const ImageSizes& of_float, const ImageSizes& of_double, bool backward) {
         for (const bool packs : {false, true}) {
           if (packs && (in % 8 != 0 || out % 8 != 0)) continue;
-          for (const int64_t element_bytes : {2, 4}) check_tiles(axis, target, element_bytes, packs, backward);
-          check_tiles(in_double, target, 8, packs, backward);
+          for (const int64_t element_bytes : {2, 4}) check_tiles(axis, of_float, element_bytes, packs, backward);
+          check_tiles(in_double, of_double, 8, packs, backward);
         }
       };
-      check({2, 51, height, out}, false);
+      check({3, 101, height, out}, {2, 51, height, out}, false);
       if (16 * axis.scale < 1) {
-        EXPECT_FALSE(tile_launch({2, 51, height, in}, axis, 2, true, true, blocks_of_tiles));
+        EXPECT_FALSE(tile_launch({3, 101, height, in}, axis, 2, true, true, blocks_of_tiles));
       } else {
-        check({2, 51, height, in}, true);
+        check({3, 101, height, in}, {2, 51, height, in}, true);
       }
     }
   }
