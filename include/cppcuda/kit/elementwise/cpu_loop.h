@@ -185,154 +185,110 @@ struct ElementwiseLoop {
   }
 };
 
-// A block of points, each of whose values is a row, so that a register has the same value of several points. The 16-bit
-// dtypes share this function with float, because the compiler takes seconds for the derivatives of a formula.
-template <class Math, class A, class... Attributes>
-struct PointBlock {
-  using V = Vec<A>;
-  static constexpr int64_t size = 64;
-  using Row = A[size];
-
-  // The compiler fuses no products with sums: it would fuse others if fewer gradients are requested, and these would
-  // then have other bits. For the other option see ElementwiseLoop::registers.
-#if !defined(__clang__)
-  [[gnu::optimize("fp-contract=off", "no-tree-slp-vectorize")]]
-#endif
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void
-  run(const Row* in, Row* out, int64_t count, unsigned requested, Attributes... math) {
-    for (int64_t i = 0; i < count; i += V::lanes) {
-      V from[Math::in_count], to[Math::out_count];
-      for_constants<Math::in_count>([&](auto row) CPPCUDA_LAMBDA { from[row] = V::load(in[row] + i); });
-      Math{math...}(from, to, requested);
-      for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
-        if ((requested >> o & 1) == 0) return;
-        for_constants<Math::own[o].count()>([&](auto v) CPPCUDA_LAMBDA {
-          constexpr int row = Math::first_row(o) + v;
-          to[row].store(out[row] + i);
-        });
-      });
-    }
-  }
-};
-
-// Copies the values of points to rows and back: one function for all formulas.
-template <class T, int values>
-struct PointRows {
+// The loop of a formula of points (points.h). The values of a block of points are collected first, each in a row of its
+// own, so that a register has the same value of several points. data and steps are those of the tensors' first values.
+// After the steps, one for each tensor, come the distances of all values from the first one of their tensor.
+template <class Math, class T, class... Attributes>
+struct PointLoop {
   using A = opmath<T>;
   using V = Vec<A, /*Fast*/ sizeof(T) == 2>;
+  static constexpr int tensors = Math::outputs + Math::inputs;
+  static constexpr bool may_have_sums = Math::tensors > 1 && Math::outputs > 1;
   static constexpr int64_t block = 64;
-  static constexpr bool converts = !std::is_same_v<T, A>;
 
-  // The compiler makes vector instructions of the loop over few dense values.
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void read(const char* from, int64_t step, const int64_t* distances,
-                                                     int64_t n, A (*to)[block]) {
-    T narrow[values][block];
-    T(*const rows)[block] = rows_of(to, narrow);
-    if (is_dense(step, distances)) {
-      const T* const dense = reinterpret_cast<const T*>(from);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int v = 0; v < values; ++v) rows[v][i] = dense[i * values + v];
+  // sums has a bit for each output that is added up. The compiler fuses no products with sums: it would fuse others if
+  // fewer gradients are requested, and these would then have other bits.
+#if !defined(__clang__)
+  [[gnu::optimize("fp-contract=off")]]
+#endif
+  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, unsigned sums,
+                                  Attributes... math) {
+    unsigned requested = 0;
+    for (int o = 0; o < Math::outputs; ++o) requested |= static_cast<unsigned>(data[o] != nullptr) << o;
+    const int64_t* const distances = steps + tensors;
+    T in[Math::in_count][block], out[Math::out_count][block];
+    A to_sum[may_have_sums ? Math::out_count : 1][block];
+    for (int64_t begin = 0; begin < n; begin += block) {
+      const int64_t count = n - begin < block ? n - begin : block;
+      for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
+        constexpr int t = Math::outputs + i, row = Math::first_row(t);
+        if (steps[t] == 0) {  // all points have the same values
+          for (int v = 0; v < Math::own[t].count() && begin == 0; ++v) {
+            const T value = *reinterpret_cast<const T*>(data[t] + distances[row + v]);
+            for (T& each : in[row - Math::out_count + v]) each = value;
+          }
+          return;
+        }
+        read<Math::own[t].count()>(data[t] + begin * steps[t], steps[t], distances + row, count,
+                                   in + row - Math::out_count);
+      });
+      for (int64_t i = 0; i < count; i += V::lanes) {
+        V from[Math::in_count], to[Math::out_count];
+        for_constants<Math::in_count>([&](auto row) CPPCUDA_LAMBDA { from[row] = V::load(in[row] + i); });
+        Math{math...}(from, to, requested);
+        for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
+          if ((requested >> o & 1) == 0) return;
+          const bool is_sum = may_have_sums && (sums >> o & 1) != 0;
+          for_constants<Math::own[o].count()>([&](auto v) CPPCUDA_LAMBDA {
+            constexpr int row = Math::first_row(o) + v;
+            is_sum ? to[row].store(to_sum[may_have_sums ? row : 0] + i) : to[row].store(out[row] + i);
+          });
+        });
       }
-    } else {
-      for (int v = 0; v < values; ++v) {
-        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(&rows[v][i], from + i * step + distances[v], sizeof(T));
-      }
+      for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
+        if ((requested >> o & 1) == 0) return;
+        constexpr int row = Math::first_row(o), values = Math::own[o].count();
+        char* const at = data[o] + begin * steps[o];
+        if constexpr (may_have_sums) {
+          if ((sums >> o & 1) != 0) {
+            for (int v = 0; v < values; ++v) add_to_sums<V>(at + distances[row + v], steps[o], to_sum[row + v], count);
+            return;
+          }
+        }
+        write<values>(at, steps[o], distances + row, count, out + row);
+      });
     }
-    for (int64_t i = n; i % V::lanes != 0; ++i) {  // the rest of the last register
-      for (int v = 0; v < values; ++v) __builtin_memset(&rows[v][i], 0, sizeof(T));
-    }
-    for (int v = 0; v < values && converts; ++v) {
-      for (int64_t i = 0; i < n; i += V::lanes) V::load(rows[v] + i).store(to[v] + i);
-    }
-  }
-
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void write(char* to, int64_t step, const int64_t* distances, int64_t n,
-                                                      A (*from)[block]) {
-    T narrow[values][block];
-    T(*const rows)[block] = rows_of(from, narrow);
-    for (int v = 0; v < values && converts; ++v) {
-      for (int64_t i = 0; i < n; i += V::lanes) V::load(from[v] + i).store(rows[v] + i);
-    }
-    if (is_dense(step, distances)) {
-      T* const dense = reinterpret_cast<T*>(to);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int v = 0; v < values; ++v) dense[i * values + v] = rows[v][i];
-      }
-    } else {
-      for (int v = 0; v < values; ++v) {
-        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * step + distances[v], &rows[v][i], sizeof(T));
-      }
-    }
-  }
-
-  // The same values of all points.
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void fill(const char* from, const int64_t* distances, A (*to)[block]) {
-    for (int v = 0; v < values; ++v) {
-      const A value = *reinterpret_cast<const T*>(from + distances[v]);
-      for (A& each : to[v]) each = value;
-    }
-  }
-
-  // Adds to sums instead of writing.
-  [[gnu::noinline]] CPPCUDA_FLATTEN static void add(char* to, int64_t step, const int64_t* distances, int64_t n,
-                                                    A (*from)[block]) {
-    for (int v = 0; v < values; ++v) add_to_sums<V>(to + distances[v], step, from[v], n);
   }
 
  private:
   // Whether the values of a point are next to each other, and the points too.
+  template <int values>
   CPPCUDA_INLINE static bool is_dense(int64_t step, const int64_t* distances) {
     bool result = step == values * static_cast<int64_t>(sizeof(T));
     for (int v = 0; v < values; ++v) result &= distances[v] == v * static_cast<int64_t>(sizeof(T));
     return result;
   }
 
-  // Rows of T: those of the block itself, or others.
-  CPPCUDA_INLINE static auto rows_of([[maybe_unused]] A (*wide)[block], [[maybe_unused]] T (*narrow)[block]) {
-    if constexpr (converts) {
-      return narrow;
+  // Copies the values of n points to rows. The compiler makes vector instructions of the loop over few dense values.
+  template <int values>
+  CPPCUDA_INLINE static void read(const char* from, int64_t step, const int64_t* distances, int64_t n, T (*to)[block]) {
+    if (is_dense<values>(step, distances)) {
+      const T* const dense = reinterpret_cast<const T*>(from);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) to[v][i] = dense[i * values + v];
+      }
     } else {
-      return wide;
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(&to[v][i], from + i * step + distances[v], sizeof(T));
+      }
+    }
+    for (int64_t i = n; i % V::lanes != 0; ++i) {  // the rest of the last register
+      for (int v = 0; v < values; ++v) __builtin_memset(&to[v][i], 0, sizeof(T));
     }
   }
-};
 
-// The loop of a formula of points (points.h). data and steps are those of the tensors' first values. After the steps,
-// one for each tensor, come the distances of all values from the first one of their tensor. sums has a bit for each
-// output that is added up.
-template <class Math, class T, class... Attributes>
-struct PointLoop {
-  using A = opmath<T>;
-  using Block = PointBlock<Math, A, Attributes...>;
-  static constexpr int tensors = Math::outputs + Math::inputs;
-  static constexpr bool may_have_sums = Math::tensors > 1 && Math::outputs > 1;
-  static constexpr int64_t block = Block::size;
-
-  CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, unsigned sums,
-                                  Attributes... math) {
-    unsigned requested = 0;
-    for (int o = 0; o < Math::outputs; ++o) requested |= static_cast<unsigned>(data[o] != nullptr) << o;
-    const int64_t* const distances = steps + tensors;
-    A in[Math::in_count][block], out[Math::out_count][block];
-    for (int64_t begin = 0; begin < n; begin += block) {
-      const int64_t count = n - begin < block ? n - begin : block;
-      for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
-        constexpr int t = Math::outputs + i, row = Math::first_row(t);
-        using Rows = PointRows<T, Math::own[t].count()>;
-        if (steps[t] == 0) {  // all points have the same values
-          if (begin == 0) Rows::fill(data[t], distances + row, in + row - Math::out_count);
-        } else {
-          Rows::read(data[t] + begin * steps[t], steps[t], distances + row, count, in + row - Math::out_count);
-        }
-      });
-      Block::run(in, out, count, requested, math...);
-      for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
-        if ((requested >> o & 1) == 0) return;
-        constexpr int row = Math::first_row(o);
-        using Rows = PointRows<T, Math::own[o].count()>;
-        const bool is_sum = may_have_sums && (sums >> o & 1) != 0;
-        (is_sum ? Rows::add : Rows::write)(data[o] + begin * steps[o], steps[o], distances + row, count, out + row);
-      });
+  template <int values>
+  CPPCUDA_INLINE static void write(char* to, int64_t step, const int64_t* distances, int64_t n,
+                                   const T (*from)[block]) {
+    if (is_dense<values>(step, distances)) {
+      T* const dense = reinterpret_cast<T*>(to);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) dense[i * values + v] = from[v][i];
+      }
+    } else {
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * step + distances[v], &from[v][i], sizeof(T));
+      }
     }
   }
 };
