@@ -8,6 +8,8 @@
 #   CPPCUDA_EMULATED_ARCHITECTURES  the compute capabilities whose PTX the emulator runs, such as "75;90" (default: one)
 
 set -euo pipefail
+# Where this variable is set, as in many images, each process compiles torch's Python files again, which takes seconds.
+unset PYTHONDONTWRITEBYTECODE
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 START_FOLDER=$PWD
 cd "$ROOT"
