@@ -4,7 +4,6 @@ scripts/test_kit makes them: second_ops.soft_clip(x, beta) is first_ops.soft_cli
 """
 
 from collections.abc import Callable
-from itertools import permutations
 
 import cppcuda
 import first_ops
@@ -52,7 +51,7 @@ def main() -> None:
     for name, (f, reference) in PAIRS.items():
         torch.testing.assert_close(derivatives(f, x), derivatives(reference, x), msg=lambda m, n=name: f"{n}: {m}")
     # Compiled autograd keeps a graph for each type of node, by the type's name.
-    for order in permutations(list(PAIRS), 2):
+    for order in (list(PAIRS), list(reversed(PAIRS))):
         compiled_autograd.reset()
         torch._dynamo.reset()
         for name in order:
