@@ -154,6 +154,7 @@ class Property:
     loop: tuple[str, ...] = ()  # the tags of the samples of each case
     uses: tuple[str, ...] = ()  # other rows without which it says nothing
     float64: bool = True  # whether it calls the operator in float64 only
+    together: bool = False  # whether it takes the names of samples, and not the name of one
 
     def cases(self, entry: OpEntry) -> Iterator[Case]:
         """The calls that check this property; none if the entry lacks what they need."""
@@ -190,10 +191,18 @@ class Property:
             return
         skipped = []
         names = entry.names(*self.loop)
+        failed: Exception | None = None
+        if self.together:
+            say("all samples")
+            try:
+                self._call(entry, {**case.parameters, "names": names})
+                return
+            except Exception as error:  # of which of them, the loop tells
+                failed = error
         for name in names:
             say(name)
             try:
-                self._call(entry, {**case.parameters, "name": name})
+                self._call(entry, {**case.parameters, **({"names": [name]} if self.together else {"name": name})})
             except NotCheckedError as reason:
                 skipped.append(reason)
             except Exception as error:
@@ -203,6 +212,8 @@ class Property:
                 raise AssertionError(f"{name}: {kind}{error}") from error
         if len(skipped) == len(names):
             raise skipped[0]
+        if failed:
+            raise failed
 
     def _call(self, entry: OpEntry, parameters: dict[str, Any]) -> None:
         torch.manual_seed(0)
@@ -238,12 +249,14 @@ def checks(
     compiles: bool = False,
     internal: bool | None = None,
     float64: bool = True,
+    together: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a function to the properties. It checks these rows, once for each case of the product of the axes.
 
     Uses: other rows without which it says nothing. Compiles: it runs the compiler. Internal: the suite checks it for
     internal operators too; by default unless it tests a transform, because those of the public operators call the
     internal ones. Float64: it needs an operator that takes float64; false for one of `dtypes` or `plain_dtypes`.
+    Together: it is called with the names of all samples, and with one name at a time only if that fails.
     """
     unknown = {*rows, *uses} - {*ROWS, "dtype"}
     assert rows and not unknown, unknown
@@ -257,7 +270,17 @@ def checks(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         PROPERTIES.append(
             Property(
-                function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop, tuple(uses), float64
+                function.__name__,
+                rows,
+                function,
+                axes,
+                tuple(needs),
+                compiles,
+                internal,
+                loop,
+                tuple(uses),
+                float64,
+                together,
             )
         )
         return function

@@ -21,6 +21,7 @@ from cppcuda.testing.compare import (
     scalar,
     size_of,
     some_of,
+    total,
 )
 from cppcuda.testing.registry import (
     DIFFERENTIABLE,
@@ -49,10 +50,22 @@ def compile_once(f: Callable[..., Any], backend: Any = "aot_eager") -> Callable[
 
 def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> dict[str, Tensor]:
     """Of a function of a sample's inputs."""
-    sample = sample.requires_grad()
-    out = f(*sample.inputs)
-    gradients = torch.autograd.grad(scalar(out), sample.tensors, allow_unused=True, materialize_grads=True)
-    return {**named("output", out), **named("gradient", gradients)}
+    return outputs_and_gradients_of_all(lambda inputs: [f(*inputs)], {"": sample})[""]
+
+
+def outputs_and_gradients_of_all(
+    call: Callable[..., list[tuple[Tensor, ...]]], samples: dict[str, Sample]
+) -> dict[str, dict[str, Tensor]]:
+    """Of a function of the inputs of each sample, which returns a list of the outputs of each."""
+    samples = {name: sample.requires_grad() for name, sample in samples.items()}
+    leaves = [t for sample in samples.values() for t in sample.tensors]
+    outputs = call(*(sample.inputs for sample in samples.values()))
+    value = total(map(scalar, outputs))
+    gradients = iter(torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True))
+    return {
+        name: {**named("output", out), **named("gradient", [next(gradients) for _ in sample.tensors])}
+        for (name, sample), out in zip(samples.items(), outputs, strict=True)
+    }
 
 
 def both(entry: OpEntry, sample: Sample) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -72,11 +85,18 @@ def counting_backend() -> Any:
     return CompileCounterWithBackend("aot_eager")
 
 
-@checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True)
-def compiled(entry: OpEntry, name: str) -> None:
-    sample = entry.sample(name)
-    f, plain = both_of_inputs(entry, sample)
-    assert_close(outputs_and_gradients(compile_once(f), sample), outputs_and_gradients(plain, sample), name)
+@checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True, together=True)
+def compiled(entry: OpEntry, names: list[str]) -> None:
+    """The calls of all samples are one graph, which takes little longer to compile than that of one."""
+    found = {name: entry.sample(name) for name in names}
+    functions = [both_of_inputs(entry, sample)[0] for sample in found.values()]
+
+    def call(*inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+        return [f(*of_sample) for f, of_sample in zip(functions, inputs, strict=True)]
+
+    actual = outputs_and_gradients_of_all(compile_once(call), found)
+    for name, sample in found.items():
+        assert_close(actual[name], outputs_and_gradients(both_of_inputs(entry, sample)[1], sample), name)
 
 
 @checks("compile", over=(samples("basic"),), compiles=True)
