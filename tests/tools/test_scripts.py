@@ -67,7 +67,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
         ("9.0 8.0 9.0", "", "", {}, "AUTO/8.0;9.0"),
         ("12.0 6.1", "", "9.0", {}, "AUTO/12.0"),
         ("6.1", "", "", {}, "OFF/"),
-        ("", "13.2", "", {}, "AUTO/"),  # scripts/demo after scripts/test: CMake knows for which architectures
+        ("", "13.2", "", {}, "AUTO/"),  # scripts/demo after scripts/test --all: CMake knows for which architectures
         ("", "13.2", "9.0", {}, "AUTO/"),
         ("8.0", "13.2", "", {}, "AUTO/8.0"),
         ("", "", "", {"TORCH_CUDA_ARCH_LIST": "7.5"}, "AUTO/7.5"),
