@@ -22,6 +22,7 @@ def _run(program: str, argv: list[str], paths: list[str], environment: dict[str,
         os.dup2(os.open(f"{out}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.environ.clear()
     os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))  # else read when the server starts
     os.chdir(cwd)
     sys.path[:0] = paths
     sys.argv = ["-c", *argv]
