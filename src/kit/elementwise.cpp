@@ -1,6 +1,7 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
@@ -392,36 +393,114 @@ void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf
   }
 }
 
+// The name of the operator that returns what a call writes: without the underscore of a call in place.
+static std::string functional_name(std::string name) {
+  if (name.back() == '_') name.pop_back();
+  return name;
+}
+
 void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors) {
   for (size_t lost = 0; lost < tensors.size(); ++lost) {
     const bool forward_mode = torch::autograd::isFwGradDefined(tensors[lost]);
     if (!forward_mode && !torch::autograd::compute_requires_grad(tensors[lost])) continue;
-    std::string functional = op_name(schema), arguments;
-    if (functional.back() == '_') functional.pop_back();
+    std::string arguments;
     for (const c10::Argument& a : schema.arguments()) {
       if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
     }
     TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
                 forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
-                written_argument(schema).name(), " loses; call ", functional, "(", arguments, ") instead",
-                forward_mode ? "" : ", or this one under torch.no_grad()");
+                written_argument(schema).name(), " loses; call ", functional_name(op_name(schema)), "(", arguments,
+                ") instead", forward_mode ? "" : ", or this one under torch.no_grad()");
   }
 }
 
-void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> tensors, const Tensor& written,
-                         c10::function_ref<void()> check, c10::function_ref<void()> run) {
-  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
+namespace {
+
+using c10::DispatchKey;
+using torch::jit::Stack;
+
+// The arguments of a call, which are the last values of a stack.
+std::span<c10::IValue> arguments_of(const c10::OperatorHandle& op, Stack* stack) {
+  return std::span(*stack).last(op.schema().arguments().size());
+}
+
+Tensor written_in(const c10::OperatorHandle& op, Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  return arguments_of(op, stack)[&written_argument(op.schema()) - arguments.data()].toTensor();
+}
+
+// Checks that need no memory.
+void check_variant(const c10::OperatorHandle& op, Stack* stack) {
+  const auto arguments = arguments_of(op, stack);
+  Stack copy(arguments.begin(), arguments.end());
+  op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &copy);
+}
+
+// The value that a call writes, from its arguments. The last one of a call with out= is `out`.
+Tensor value_of(const c10::OperatorHandle& op, Stack arguments) {
+  if (written_argument(op.schema()).kwarg_only()) arguments.pop_back();
+  const auto functional = functional_name(op.operator_name().name);
+  c10::Dispatcher::singleton().findSchemaOrThrow(functional.c_str(), "").callBoxed(&arguments);
+  return arguments[0].toTensor();
+}
+
+void variant_under_vmap(const c10::OperatorHandle& op, Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(DispatchKey::FuncTorchBatched);
+  const c10::FunctionSchema& schema = op.schema();
   const auto level = VmapLevel::current();
-  const auto batched =
-      std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); });
-  if (batched == tensors.end()) return run();
-  check();
-  TORCH_CHECK(level.is_batched(written), op_name(schema), ": ", written_argument(schema).name(),
-              " must have the batch that vmap gives to ", tensor_argument(schema, batched - tensors.begin()).name(),
-              ", which one tensor cannot hold; use the functional form");
-  const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
-  for (Tensor& t : tensors) t = level.unwrap(t, batch, written.dim());
-  run();
+  const auto values = arguments_of(op, stack);
+  const auto batched = std::find_if(values.begin(), values.end(),
+                                    [&](const auto& v) { return v.isTensor() && level.is_batched(v.toTensor()); });
+  if (batched != values.end()) {
+    check_variant(op, stack);
+    const Tensor written = written_in(op, stack);
+    TORCH_CHECK(level.is_batched(written), op_name(schema), ": ", written_argument(schema).name(),
+                " must have the batch that vmap gives to ", schema.arguments()[batched - values.begin()].name(),
+                ", which one tensor cannot hold; use the functional form");
+    const c10::SymInt batch = level.batch_size(written);
+    for (c10::IValue& v : values) {
+      if (v.isTensor()) v = level.unwrap(v.toTensor(), batch, written.dim());
+    }
+  }
+  op.callBoxed(stack);
+}
+
+// For a view with the negative bit, whose memory has the negated values.
+void variant_of_negative(const c10::OperatorHandle& op, Stack* stack) {
+  check_variant(op, stack);
+  const auto values = arguments_of(op, stack);
+  written_in(op, stack).copy_(value_of(op, {values.begin(), values.end()}));
+  torch::jit::drop(*stack, values.size());
+}
+
+void functionalize_variant(const c10::OperatorHandle& op, Stack* stack) {
+  namespace impl = at::functionalization::impl;
+  check_variant(op, stack);
+  const Tensor written = written_in(op, stack);
+  for (c10::IValue& v : arguments_of(op, stack)) {
+    if (!v.isTensor() || !impl::isFunctionalTensor(v.toTensor())) continue;
+    impl::sync(v.toTensor());
+    v = impl::from_functional_tensor(v.toTensor());
+  }
+  const at::AutoDispatchSkipFunctionalize below;
+  if (!impl::isFunctionalTensor(written)) return op.callBoxed(stack);
+  const auto values = arguments_of(op, stack);
+  impl::replace_(written, value_of(op, {values.begin(), values.end()}));
+  impl::commit_update(written);
+  impl::sync(written);
+  torch::jit::drop(*stack, values.size());
+}
+
+}  // namespace
+
+void implement_out_variant(torch::Library& library, const char* name) {
+  using torch::CppFunction;
+  const auto implement = [&](DispatchKey key, CppFunction kernel) {
+    library.impl(name, torch::dispatch(key, std::move(kernel)));
+  };
+  implement(DispatchKey::FuncTorchBatched, CppFunction::makeFromBoxedFunction<&variant_under_vmap>());
+  implement(DispatchKey::Negative, CppFunction::makeFromBoxedFunction<&variant_of_negative>());
+  implement(DispatchKey::Functionalize, CppFunction::makeFromBoxedFunction<&functionalize_variant>());
 }
 
 void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, OwnSizesOf own,

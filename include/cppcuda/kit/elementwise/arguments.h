@@ -266,8 +266,6 @@ struct OutVariantKernel;
 
 template <class TheOp, class Math, int Written, class... Args>
 struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
-  // The number of arguments of the functional form, which has no `out`.
-  static constexpr size_t functional_arguments = Written == 0 ? sizeof...(Args) : Written;
   static constexpr size_t tensors = Math::inputs + (Written == 0 ? 0 : 1);
 
   static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }

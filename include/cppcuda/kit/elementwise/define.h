@@ -2,8 +2,6 @@
 
 // Registration of elementwise operators, except the CPU and CUDA kernels and the derivatives.
 
-#include <ATen/FunctionalTensorWrapper.h>
-
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/elementwise/arguments.h"
@@ -80,17 +78,13 @@ void define_functional(torch::Library& library) {
 // Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
 void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors);
 
-// The body of the batching rule of a call in place or with out=, as in run_batched (vmap.h).
-void run_batched_variant(const c10::FunctionSchema& schema, std::span<Tensor> tensors, const Tensor& written,
-                         c10::function_ref<void()> check, c10::function_ref<void()> run);
-
-// The kernels of the in-place and out= variants of Functional, which write to an argument. They are for inference and
-// not differentiable, so a call that would lose a gradient is an error. Checks is their OutVariantKernel.
-template <class TheOp, class Functional, class Checks, class Type = typename TheOp::Type>
+// The kernels of a call in place or with out= that are hot. Such operators are for inference and not differentiable.
+// Checks is their OutVariantKernel.
+template <class TheOp, class Checks, class Type = typename TheOp::Type>
 struct OutVariant;
 
-template <class TheOp, class Functional, class Checks, class... Args>
-struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
+template <class TheOp, class Checks, class... Args>
+struct OutVariant<TheOp, Checks, void(Args...)> {
   static void autograd(c10::DispatchKeySet keys, Args... args) {
     check_loses_no_gradient(TheOp::schema(), tensor_arguments(args...));
     const at::AutoDispatchBelowAutograd below;
@@ -105,73 +99,26 @@ struct OutVariant<TheOp, Functional, Checks, void(Args...)> {
     }
     Checks::written(args...).unsafeGetTensorImpl()->bump_version();
   }
-
-  static void vmap(Args... args) {
-    auto tensors = tensor_arguments(args...);
-    const auto run = [&] {
-      const Tensor* next = tensors.data();
-      const std::tuple<std::remove_cvref_t<Args>...> all{replaced(args, next)...};
-      std::apply([](const auto&... a) { TheOp::call(a...); }, all);
-    };
-    run_batched_variant(TheOp::schema(), tensors, Checks::written(args...), [&] { Checks::check(args...); }, run);
-  }
-
-  // For a view with the negative bit, whose memory has the negated values.
-  static void negative(Args... args) {
-    Checks::check(args...);
-    Checks::written(args...).copy_(functional(args...));
-  }
-
-  static void functionalize(Args... args) {
-    namespace impl = at::functionalization::impl;
-    Checks::check(args...);
-    const auto value = [](const Tensor& t) {
-      if (!impl::isFunctionalTensor(t)) return t;
-      impl::sync(t);
-      return impl::from_functional_tensor(t);
-    };
-    const Tensor& out = Checks::written(args...);
-    const at::AutoDispatchSkipFunctionalize below;
-    if (!impl::isFunctionalTensor(out)) return TheOp::call(for_tensor(value, args)...);
-    impl::replace_(out, functional(for_tensor(value, args)...));
-    impl::commit_update(out);
-    impl::sync(out);
-  }
-
- private:
-  template <class F, class Arg>
-  static auto for_tensor(F f, const Arg& arg) {
-    if constexpr (is_tensor_argument<Arg>) {
-      return f(arg);
-    } else {
-      return arg;
-    }
-  }
-
-  // The value that this call writes.
-  static Tensor functional(Args... args) {
-    return [all = std::tie(args...)]<size_t... I>(std::index_sequence<I...>) {
-      return Functional::call(std::get<I>(all)...);
-    }(std::make_index_sequence<Checks::functional_arguments>());
-  }
 };
+
+// Registers the other kernels of an operator that writes to an argument: under vmap, for negative views, and for
+// functionalization. The schema says which argument is written, the name which operator returns the value, and the Meta
+// kernel checks a call.
+void implement_out_variant(torch::Library& library, const char* name);
 
 // Call this in a TORCH_LIBRARY_FRAGMENT. The schema returns nothing, because torch.compile rejects operators whose
 // output is an argument.
-template <class TheOp, class Functional, class Checks>
+template <class TheOp, class Checks>
 void define_out_variant(torch::Library& library, const std::string& schema) {
-  using Kernels = OutVariant<TheOp, Functional, Checks>;
   using c10::DispatchKey;
   define_schema<TheOp>(library, schema.c_str(), {at::Tag::pt2_compliant_tag});
-  auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
+  const auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
   impl(DispatchKey::Meta, TORCH_FN(Checks::check));
-  impl(DispatchKey::Autograd, TORCH_FN(Kernels::autograd));
-  impl(DispatchKey::ADInplaceOrView, TORCH_FN(Kernels::bump_version));
-  impl(DispatchKey::FuncTorchBatched, TORCH_FN(Kernels::vmap));
-  impl(DispatchKey::Negative, TORCH_FN(Kernels::negative));
-  impl(DispatchKey::Functionalize, TORCH_FN(Kernels::functionalize));
+  impl(DispatchKey::Autograd, TORCH_FN((OutVariant<TheOp, Checks>::autograd)));
+  impl(DispatchKey::ADInplaceOrView, TORCH_FN((OutVariant<TheOp, Checks>::bump_version)));
   library.impl(TheOp::name, torch::dispatch(DispatchKey::CompositeExplicitAutograd,
                                             torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
+  implement_out_variant(library, TheOp::name);
 }
 
 // The schema of a variant that writes: "swish_(Tensor(a!) self, float beta) -> ()". `written` stands for an argument,
@@ -213,11 +160,11 @@ void define_variants(torch::Library& m) {
   using Out = typename Ops::Out;
   const Declaration& declaration = Forward::declaration;
   if constexpr (has_in_place<Definition>()) {
-    define_out_variant<InPlace, Forward, InPlaceKernels<Definition, Math>>(
+    define_out_variant<InPlace, InPlaceKernels<Definition, Math>>(
         m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
     define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(declaration, 0));
   }
-  define_out_variant<Out, Forward, OutKernels<Definition, Math>>(
+  define_out_variant<Out, OutKernels<Definition, Math>>(
       m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
 }
 
