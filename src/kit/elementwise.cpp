@@ -393,11 +393,15 @@ void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf
   }
 }
 
+namespace {
+
 // The name of the operator that returns what a call writes: without the underscore of a call in place.
-static std::string functional_name(std::string name) {
+std::string functional_name(std::string name) {
   if (name.back() == '_') name.pop_back();
   return name;
 }
+
+}  // namespace
 
 void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors) {
   for (size_t lost = 0; lost < tensors.size(); ++lost) {
@@ -429,15 +433,20 @@ Tensor written_in(const c10::OperatorHandle& op, Stack* stack) {
   return arguments_of(op, stack)[&written_argument(op.schema()) - arguments.data()].toTensor();
 }
 
-// Checks that need no memory.
-void check_variant(const c10::OperatorHandle& op, Stack* stack) {
+Stack copy_of_arguments(const c10::OperatorHandle& op, Stack* stack) {
   const auto arguments = arguments_of(op, stack);
-  Stack copy(arguments.begin(), arguments.end());
-  op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &copy);
+  return Stack(arguments.begin(), arguments.end());
 }
 
-// The value that a call writes, from its arguments. The last one of a call with out= is `out`.
-Tensor value_of(const c10::OperatorHandle& op, Stack arguments) {
+// Checks that need no memory.
+void check_variant(const c10::OperatorHandle& op, Stack* stack) {
+  Stack arguments = copy_of_arguments(op, stack);
+  op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &arguments);
+}
+
+// The value that a call writes. The last argument of a call with out= is `out`.
+Tensor value_of(const c10::OperatorHandle& op, Stack* stack) {
+  Stack arguments = copy_of_arguments(op, stack);
   if (written_argument(op.schema()).kwarg_only()) arguments.pop_back();
   const auto functional = functional_name(op.operator_name().name);
   c10::Dispatcher::singleton().findSchemaOrThrow(functional.c_str(), "").callBoxed(&arguments);
@@ -468,9 +477,8 @@ void variant_under_vmap(const c10::OperatorHandle& op, Stack* stack) {
 // For a view with the negative bit, whose memory has the negated values.
 void variant_of_negative(const c10::OperatorHandle& op, Stack* stack) {
   check_variant(op, stack);
-  const auto values = arguments_of(op, stack);
-  written_in(op, stack).copy_(value_of(op, {values.begin(), values.end()}));
-  torch::jit::drop(*stack, values.size());
+  written_in(op, stack).copy_(value_of(op, stack));
+  torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
 void functionalize_variant(const c10::OperatorHandle& op, Stack* stack) {
@@ -484,11 +492,10 @@ void functionalize_variant(const c10::OperatorHandle& op, Stack* stack) {
   }
   const at::AutoDispatchSkipFunctionalize below;
   if (!impl::isFunctionalTensor(written)) return op.callBoxed(stack);
-  const auto values = arguments_of(op, stack);
-  impl::replace_(written, value_of(op, {values.begin(), values.end()}));
+  impl::replace_(written, value_of(op, stack));
   impl::commit_update(written);
   impl::sync(written);
-  torch::jit::drop(*stack, values.size());
+  torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
 }  // namespace
