@@ -6,6 +6,7 @@ not have the property, and ``NotCheckedError`` if the case says nothing about th
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -154,7 +155,11 @@ class Property:
     loop: tuple[str, ...] = ()  # the tags of the samples of each case
     uses: tuple[str, ...] = ()  # other rows without which it says nothing
     float64: bool = True  # whether it calls the operator in float64 only
-    together: bool = False  # whether it takes the names of samples, and not the name of one
+
+    @property
+    def takes_all_samples(self) -> bool:
+        """Whether the function takes the names of all samples of the loop, and not one at a time."""
+        return "names" in inspect.signature(self.function).parameters
 
     def cases(self, entry: OpEntry) -> Iterator[Case]:
         """The calls that check this property; none if the entry lacks what they need."""
@@ -192,7 +197,7 @@ class Property:
         skipped = []
         names = entry.names(*self.loop)
         failed: Exception | None = None
-        if self.together:
+        if self.takes_all_samples:
             say("all samples")
             try:
                 self._call(entry, {**case.parameters, "names": names})
@@ -201,8 +206,9 @@ class Property:
                 failed = error
         for name in names:
             say(name)
+            sample = {"names": [name]} if self.takes_all_samples else {"name": name}
             try:
-                self._call(entry, {**case.parameters, **({"names": [name]} if self.together else {"name": name})})
+                self._call(entry, {**case.parameters, **sample})
             except NotCheckedError as reason:
                 skipped.append(reason)
             except Exception as error:
@@ -249,14 +255,13 @@ def checks(
     compiles: bool = False,
     internal: bool | None = None,
     float64: bool = True,
-    together: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a function to the properties. It checks these rows, once for each case of the product of the axes.
 
     Uses: other rows without which it says nothing. Compiles: it runs the compiler. Internal: the suite checks it for
     internal operators too; by default unless it tests a transform, because those of the public operators call the
     internal ones. Float64: it needs an operator that takes float64; false for one of `dtypes` or `plain_dtypes`.
-    Together: it is called with the names of all samples, and with one name at a time only if that fails.
+    A function with a parameter `names` is called with all samples, and with one at a time only if that fails.
     """
     unknown = {*rows, *uses} - {*ROWS, "dtype"}
     assert rows and not unknown, unknown
@@ -270,17 +275,7 @@ def checks(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         PROPERTIES.append(
             Property(
-                function.__name__,
-                rows,
-                function,
-                axes,
-                tuple(needs),
-                compiles,
-                internal,
-                loop,
-                tuple(uses),
-                float64,
-                together,
+                function.__name__, rows, function, axes, tuple(needs), compiles, internal, loop, tuple(uses), float64
             )
         )
         return function

@@ -49,14 +49,14 @@ def compile_once(f: Callable[..., Any], backend: Any = "aot_eager") -> Callable[
 
 
 def outputs_and_gradients(f: Callable[..., tuple[Tensor, ...]], sample: Sample) -> dict[str, Tensor]:
-    """Of a function of a sample's inputs."""
+    """The outputs of a function of a sample's inputs, and the gradients."""
     return outputs_and_gradients_of_all(lambda inputs: [f(*inputs)], {"": sample})[""]
 
 
 def outputs_and_gradients_of_all(
     call: Callable[..., list[tuple[Tensor, ...]]], samples: dict[str, Sample]
 ) -> dict[str, dict[str, Tensor]]:
-    """Of a function of the inputs of each sample, which returns a list of the outputs of each."""
+    """The same of each sample. `call` takes a tuple of inputs for each, and returns the outputs of each."""
     samples = {name: sample.requires_grad() for name, sample in samples.items()}
     leaves = [t for sample in samples.values() for t in sample.tensors]
     outputs = call(*(sample.inputs for sample in samples.values()))
@@ -85,18 +85,18 @@ def counting_backend() -> Any:
     return CompileCounterWithBackend("aot_eager")
 
 
-@checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True, together=True)
+@checks("compile", over=(samples("basic", "stride"),), needs=(DIFFERENTIABLE,), compiles=True)
 def compiled(entry: OpEntry, names: list[str]) -> None:
     """The calls of all samples are one graph, which takes little longer to compile than that of one."""
     found = {name: entry.sample(name) for name in names}
-    functions = [both_of_inputs(entry, sample)[0] for sample in found.values()]
+    functions, references = zip(*(both_of_inputs(entry, sample) for sample in found.values()), strict=True)
 
     def call(*inputs: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         return [f(*of_sample) for f, of_sample in zip(functions, inputs, strict=True)]
 
     actual = outputs_and_gradients_of_all(compile_once(call), found)
-    for name, sample in found.items():
-        assert_close(actual[name], outputs_and_gradients(both_of_inputs(entry, sample)[1], sample), name)
+    for (name, sample), plain in zip(found.items(), references, strict=True):
+        assert_close(actual[name], outputs_and_gradients(plain, sample), name)
 
 
 @checks("compile", over=(samples("basic"),), compiles=True)
