@@ -68,11 +68,10 @@ endmacro()
 function(_cppcuda_add_emulated target library)
   get_target_property(cpu_objects ${library} CPPCUDA_CPU_OBJECTS)
   target_sources(${target} PRIVATE ${cpu_objects})
-  foreach(objects ${library}_cuda_kernels ${library}_kernel_table ${library}_ops ${library}_kernel_calls cppcuda_emulator
-                  cppcuda_emulator_device)
+  foreach(objects ${library}_cuda_kernels ${library}_kernel_table ${library}_ops ${library}_kernel_calls cppcuda_emulator_device)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
   endforeach()
-  target_link_libraries(${target} PRIVATE cppcuda_flags cppcuda_kit cppcuda::torch_cpu)
+  target_link_libraries(${target} PRIVATE cppcuda_emulator cppcuda_flags cppcuda_kit cppcuda::torch_cpu)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
@@ -122,16 +121,28 @@ if(CPPCUDA_EMULATOR_MISSING OR TARGET cppcuda_emulator)
   return()
 endif()
 set(_cppcuda_emulator "${CPPCUDA_KIT_ROOT}/emulator")
-add_library(cppcuda_emulator OBJECT EXCLUDE_FROM_ALL
-            "${_cppcuda_emulator}/operations.cpp" "${_cppcuda_emulator}/parse.cpp" "${_cppcuda_emulator}/races.cpp"
-            "${_cppcuda_emulator}/run.cpp" "${_cppcuda_emulator}/runtime.cpp")
-# Values of several types share memory. A result is rounded once, as the instruction says. psabi: vectors are no arguments.
-target_compile_options(cppcuda_emulator PRIVATE -O2 -fno-strict-aliasing -ffp-contract=off -Wno-psabi)
-target_include_directories(cppcuda_emulator SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+set(_cppcuda_targets cppcuda_emulator_device)
+# An installation whose kernels were compiled for CUDA has it.
+string(REGEX MATCH "^[0-9]+" _cppcuda_major "${CPPCUDA_NVCC_VERSION}")
+set(_cppcuda_file "${CPPCUDA_KIT_ROOT}/../../lib/libcppcuda_emulator_cu${_cppcuda_major}.a")
+if(EXISTS "${_cppcuda_file}")
+  add_library(cppcuda_emulator STATIC IMPORTED GLOBAL)
+  set_target_properties(cppcuda_emulator PROPERTIES IMPORTED_LOCATION "${_cppcuda_file}")
+  target_include_directories(cppcuda_emulator INTERFACE "${_cppcuda_emulator}")
+else()
+  add_library(cppcuda_emulator STATIC EXCLUDE_FROM_ALL
+              "${_cppcuda_emulator}/operations.cpp" "${_cppcuda_emulator}/parse.cpp" "${_cppcuda_emulator}/races.cpp"
+              "${_cppcuda_emulator}/run.cpp" "${_cppcuda_emulator}/runtime.cpp")
+  set_target_properties(cppcuda_emulator PROPERTIES OUTPUT_NAME cppcuda_emulator_cu${_cppcuda_major})
+  # Values of several types share memory. A result is rounded once, as the instruction says. psabi: vectors are no arguments.
+  target_compile_options(cppcuda_emulator PRIVATE -O2 -fno-strict-aliasing -ffp-contract=off -Wno-psabi)
+  target_include_directories(cppcuda_emulator SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  list(APPEND _cppcuda_targets cppcuda_emulator)
+endif()
 # Not cppcuda::torch, because libtorch_cuda.so has a "cuda" device of its own.
 add_library(cppcuda_emulator_device OBJECT EXCLUDE_FROM_ALL "${_cppcuda_emulator}/device.cpp")
 target_link_libraries(cppcuda_emulator_device PUBLIC cppcuda::torch_cpu)
-foreach(_cppcuda_target cppcuda_emulator cppcuda_emulator_device)
+foreach(_cppcuda_target IN LISTS _cppcuda_targets)
   target_include_directories(${_cppcuda_target} PUBLIC "${_cppcuda_emulator}")
   target_link_libraries(${_cppcuda_target} PUBLIC cppcuda_flags)
   set_target_properties(${_cppcuda_target} PROPERTIES CXX_STANDARD 20 CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden

