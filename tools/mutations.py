@@ -84,14 +84,14 @@ MUTATIONS = [
     ),
     Mutation(
         "kit.version_is_not_bumped",
-        "include/cppcuda/kit/elementwise/define.h",
-        "    Checks::written(args...).unsafeGetTensorImpl()->bump_version();\n",
+        "src/kit/variants.cpp",
+        "  for (const Tensor& t : written) t.unsafeGetTensorImpl()->bump_version();\n",
         "",
         "pytest test_elementwise.py test_versions",
     ),
     Mutation(
         "kit.overlap_is_never_found",
-        "src/kit/elementwise.cpp",
+        "src/kit/variants.cpp",
         "return distances.contains(0);",
         "return false;",
         "pytest test_elementwise.py test_overlaps",

@@ -27,7 +27,7 @@ def register_sharding(namespace: str = "cppcuda") -> None:
     ``points`` where features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
 
     Inputs with other placements are redistributed first; DTensor refuses this for operators that write to their input.
-    DTensor does not support operators that write to ``out`` and return nothing. Gradients of gradients use torch's own
+    DTensor does not support operators that write to ``out`` or return nothing. Gradients of gradients use torch's own
     operators; DTensor in torch 2.11 shards some of them wrongly, in 2.15 none of those used here. Second derivatives of
     ``trilinear_indexed_with_grad``, and third ones of other operators whose points share a table, need as many points
     in each process, because DTensor does not merge dims of uneven shards. With dynamic sizes in

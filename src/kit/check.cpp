@@ -69,8 +69,9 @@ void Checker::indices(std::string_view argument, const Tensor& t) const {
               spell(dtype));
 }
 
-void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
-  TORCH_CHECK(t.device() == as.device(), op_, ": ", argument, " must be on ", as.device(), ", the device of ", other,
+void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other,
+                          c10::Device expected) const {
+  TORCH_CHECK(t.device() == expected, op_, ": ", argument, " must be on ", expected, ", the device of ", other,
               ", got ", t.device());
 }
 
@@ -114,8 +115,9 @@ c10::SymDimVector Checker::broadcast(std::span<const std::string_view> arguments
   return sizes;
 }
 
-void Checker::same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
-  TORCH_CHECK(t.scalar_type() == as.scalar_type(), op_, ": ", argument, " must be of dtype ", spell(as.scalar_type()),
+void Checker::same_dtype(std::string_view argument, const Tensor& t, std::string_view other,
+                         at::ScalarType expected) const {
+  TORCH_CHECK(t.scalar_type() == expected, op_, ": ", argument, " must be of dtype ", spell(expected),
               ", the dtype of ", other, ", got ", spell(t.scalar_type()));
 }
 

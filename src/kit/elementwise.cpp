@@ -1,18 +1,14 @@
 #include "cppcuda/kit/elementwise/arguments.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/FunctionalTensorWrapper.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <numeric>
-#include <set>
 
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/cpu/parallel.h"
@@ -23,56 +19,6 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
 
 bool is_tensor(const c10::Argument& a) { return a.type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
-
-// Whether sum_d k_d strides_d = distance has a solution with |k_d| < sizes_d. Dims are ordered from large strides to
-// small ones. Also returns true if there are too many partial sums to try, which can happen if strides are not nested.
-bool reaches(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t distance) {
-  constexpr int64_t max_distances = 1024;
-  int64_t reach = 0;  // the largest sum over the dims that follow
-  for (size_t d = 0; d < sizes.size(); ++d) reach += (sizes[d] - 1) * strides[d];
-  std::set<int64_t> distances{distance};
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    const int64_t size = sizes[d], stride = strides[d];
-    if (size == 1) continue;
-    reach -= (size - 1) * stride;
-    std::set<int64_t> rests;
-    for (const int64_t from : distances) {
-      const int64_t first = std::max((from - reach) / stride - 1, 1 - size);
-      const int64_t last = std::min((from + reach) / stride + 1, size - 1);
-      if (last - first >= max_distances) return true;
-      for (int64_t k = first; k <= last; ++k) {
-        if (std::abs(from - k * stride) <= reach) rests.insert(from - k * stride);
-      }
-    }
-    if (rests.size() > max_distances) return true;
-    distances = std::move(rests);
-  }
-  return distances.contains(0);
-}
-
-// Whether a and b share an element. Returns true if that is hard to determine, as for two views of the same memory with
-// different strides.
-bool overlap(const Tensor& a, const Tensor& b) {
-  const auto elements = [](const Tensor& t) {  // from the first one to the last one in memory
-    if (t.is_non_overlapping_and_dense()) return t.numel();
-    int64_t last = 0;
-    for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-    return last + 1;
-  };
-  const auto a_begin = reinterpret_cast<intptr_t>(a.const_data_ptr());
-  const auto b_begin = reinterpret_cast<intptr_t>(b.const_data_ptr());
-  const int64_t bytes = b_begin - a_begin, size = a.element_size();
-  if (a.numel() == 0 || bytes >= elements(a) * size || -bytes >= elements(b) * size) return false;
-  if (a.strides() != b.strides() || bytes % size != 0) return true;
-  std::vector<int64_t> order(a.dim()), sizes, strides;
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t d, int64_t e) { return a.stride(d) > a.stride(e); });
-  for (const int64_t d : order) {
-    sizes.push_back(a.size(d));
-    strides.push_back(a.stride(d));
-  }
-  return reaches(sizes, strides, bytes / size);
-}
 
 // Null outputs are left out.
 at::TensorIterator iterator_over(TensorRefs tensors, size_t outputs) {
@@ -225,10 +171,6 @@ void run_sums(TensorRefs tensors, size_t outputs, OwnSizesOf own, unsigned sums,
   }
 }
 
-bool same_view(const Tensor& a, const Tensor& b) {
-  return a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() && a.strides() == b.strides();
-}
-
 // The checks of each tensor, and of its device and dtype beside the first one's. Returns the first one's number.
 size_t check_each(const Checker& check, const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own = {}) {
   const size_t first =
@@ -289,19 +231,6 @@ c10::SymDimVector broadcast(const Checker& check, std::span<const std::string_vi
 
 }  // namespace
 
-const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i) {
-  for (const c10::Argument& a : schema.arguments()) {
-    if (is_tensor(a) && i-- == 0) return a;
-  }
-  TORCH_INTERNAL_ASSERT(false, schema, " has fewer tensors");
-}
-
-const c10::Argument& written_argument(const c10::FunctionSchema& schema) {
-  const auto& arguments = schema.arguments();
-  return *std::find_if(arguments.begin(), arguments.end(),
-                       [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
-}
-
 ElementwiseNames::ElementwiseNames(const c10::FunctionSchema& schema) : op(op_name(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
     if (is_tensor(a)) tensors.emplace_back(a.name());
@@ -348,16 +277,6 @@ c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs t
   return sizes;
 }
 
-void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
-                         size_t written) {
-  const Checker check(names.op);
-  check_each(check, names, tensors, own);
-  check_own_sizes(names, tensors.first(count), own);
-  const auto sizes = broadcast(check, names.tensors, tensors, own, 0, count);
-  check.same_shape(names.tensors[written], *tensors[written], "the result",
-                   own.empty() ? sizes : with_own(sizes, own[written], sym_row_size(tensors.first(count), own)));
-}
-
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors) {
   const auto same = [](const c10::SymInt& a, const c10::SymInt& b) { return TORCH_GUARD_OR_FALSE(a.sym_eq(b)); };
   for (const Tensor* t : tensors) {
@@ -369,20 +288,6 @@ Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors) {
   return {sizes, (*std::find_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; }))->options()};
 }
 
-void check_writable(const c10::FunctionSchema& schema, const Tensor& out) {
-  TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
-              written_argument(schema).name(), " must not have elements that share memory, got strides ",
-              out.sym_strides());
-}
-
-void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& in = *inputs[i];
-    TORCH_CHECK(same_view(in, out) || !overlap(in, out), op_name(schema), ": ", written_argument(schema).name(),
-                " must be ", tensor_argument(schema, i).name(), " itself or share no memory with it, got an overlap");
-  }
-}
-
 void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!own[i].is_index || !tensors[i]->is_cpu() || tensors[i]->numel() == 0) continue;
@@ -391,123 +296,6 @@ void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf
     TORCH_CHECK_INDEX(low >= -1 && high < size, names.op, ": ", names.tensors[i], " must be in [-1, ", size, "), got ",
                       low < -1 ? low : high);
   }
-}
-
-namespace {
-
-// The name of the operator that returns what a call writes: without the underscore of a call in place.
-std::string functional_name(std::string name) {
-  if (name.back() == '_') name.pop_back();
-  return name;
-}
-
-}  // namespace
-
-void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors) {
-  for (size_t lost = 0; lost < tensors.size(); ++lost) {
-    const bool forward_mode = torch::autograd::isFwGradDefined(tensors[lost]);
-    if (!forward_mode && !torch::autograd::compute_requires_grad(tensors[lost])) continue;
-    std::string arguments;
-    for (const c10::Argument& a : schema.arguments()) {
-      if (!a.kwarg_only()) arguments += (arguments.empty() ? "" : ", ") + a.name();
-    }
-    TORCH_CHECK(false, op_name(schema), ": ", tensor_argument(schema, lost).name(),
-                forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
-                written_argument(schema).name(), " loses; call ", functional_name(op_name(schema)), "(", arguments,
-                ") instead", forward_mode ? "" : ", or this one under torch.no_grad()");
-  }
-}
-
-namespace {
-
-using c10::DispatchKey;
-using torch::jit::Stack;
-
-// The arguments of a call, which are the last values of a stack.
-std::span<c10::IValue> arguments_of(const c10::OperatorHandle& op, Stack* stack) {
-  return std::span(*stack).last(op.schema().arguments().size());
-}
-
-Tensor written_in(const c10::OperatorHandle& op, Stack* stack) {
-  const auto& arguments = op.schema().arguments();
-  return arguments_of(op, stack)[&written_argument(op.schema()) - arguments.data()].toTensor();
-}
-
-Stack copy_of_arguments(const c10::OperatorHandle& op, Stack* stack) {
-  const auto arguments = arguments_of(op, stack);
-  return Stack(arguments.begin(), arguments.end());
-}
-
-// Checks that need no memory.
-void check_variant(const c10::OperatorHandle& op, Stack* stack) {
-  Stack arguments = copy_of_arguments(op, stack);
-  op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &arguments);
-}
-
-// The value that a call writes. The last argument of a call with out= is `out`.
-Tensor value_of(const c10::OperatorHandle& op, Stack* stack) {
-  Stack arguments = copy_of_arguments(op, stack);
-  if (written_argument(op.schema()).kwarg_only()) arguments.pop_back();
-  const auto functional = functional_name(op.operator_name().name);
-  c10::Dispatcher::singleton().findSchemaOrThrow(functional.c_str(), "").callBoxed(&arguments);
-  return arguments[0].toTensor();
-}
-
-void variant_under_vmap(const c10::OperatorHandle& op, Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard below(DispatchKey::FuncTorchBatched);
-  const c10::FunctionSchema& schema = op.schema();
-  const auto level = VmapLevel::current();
-  const auto values = arguments_of(op, stack);
-  const auto batched = std::find_if(values.begin(), values.end(),
-                                    [&](const auto& v) { return v.isTensor() && level.is_batched(v.toTensor()); });
-  if (batched != values.end()) {
-    check_variant(op, stack);
-    const Tensor written = written_in(op, stack);
-    TORCH_CHECK(level.is_batched(written), op_name(schema), ": ", written_argument(schema).name(),
-                " must have the batch that vmap gives to ", schema.arguments()[batched - values.begin()].name(),
-                ", which one tensor cannot hold; use the functional form");
-    const c10::SymInt batch = level.batch_size(written);
-    for (c10::IValue& v : values) {
-      if (v.isTensor()) v = level.unwrap(v.toTensor(), batch, written.dim());
-    }
-  }
-  op.callBoxed(stack);
-}
-
-// For a view with the negative bit, whose memory has the negated values.
-void variant_of_negative(const c10::OperatorHandle& op, Stack* stack) {
-  check_variant(op, stack);
-  written_in(op, stack).copy_(value_of(op, stack));
-  torch::jit::drop(*stack, op.schema().arguments().size());
-}
-
-void functionalize_variant(const c10::OperatorHandle& op, Stack* stack) {
-  namespace impl = at::functionalization::impl;
-  check_variant(op, stack);
-  const Tensor written = written_in(op, stack);
-  for (c10::IValue& v : arguments_of(op, stack)) {
-    if (!v.isTensor() || !impl::isFunctionalTensor(v.toTensor())) continue;
-    impl::sync(v.toTensor());
-    v = impl::from_functional_tensor(v.toTensor());
-  }
-  const at::AutoDispatchSkipFunctionalize below;
-  if (!impl::isFunctionalTensor(written)) return op.callBoxed(stack);
-  impl::replace_(written, value_of(op, stack));
-  impl::commit_update(written);
-  impl::sync(written);
-  torch::jit::drop(*stack, op.schema().arguments().size());
-}
-
-}  // namespace
-
-void implement_out_variant(torch::Library& library, const char* name) {
-  using torch::CppFunction;
-  const auto implement = [&](DispatchKey key, CppFunction kernel) {
-    library.impl(name, torch::dispatch(key, std::move(kernel)));
-  };
-  implement(DispatchKey::FuncTorchBatched, CppFunction::makeFromBoxedFunction<&variant_under_vmap>());
-  implement(DispatchKey::Negative, CppFunction::makeFromBoxedFunction<&variant_of_negative>());
-  implement(DispatchKey::Functionalize, CppFunction::makeFromBoxedFunction<&functionalize_variant>());
 }
 
 void run_expanded(std::span<const Tensor*> out, std::span<const Tensor*> in, OwnSizesOf own,

@@ -52,7 +52,9 @@ def test_right_declarations_compile(declaration: str) -> None:
     assert not compile_errors(declaration)
 
 
-TYPES = "an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, int[], float, float? or bool"
+TYPES = (
+    "an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], str, int, int[], float, float? or"
+)
 DIMS = "a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"
 SUFFIX = "after the sizes of a tensor may come like NAME, int"
 
@@ -67,9 +69,12 @@ WRONG = [
     ('"a::f Tensor x[N] -> Tensor[N]"', "a::f Tensor x[N] -> Tensor[N] needs a parenthesis before its arguments"),
     ('"f(Tensor x[N]) -> Tensor[N]"', "f is not the name of an operator with its namespace"),
     ('"a::f(Tensr x[N]) -> Tensor[N]"', f"Tensr is an unknown type; {TYPES}"),
-    ('"a::f(Tensor(a!)? x[N]) -> Tensor[N]"', f"Tensor(a!)? is written to, which is not supported; {TYPES}"),
-    ('"a::f(Tensor(a!) x[N]) -> Tensor[N]"', f"Tensor(a!) is written to, which is not supported; {TYPES}"),
-    ('"a::f(Tensor x[N]) -> ()"', "a::f has no output, which is not supported"),
+    ('"a::f(Tensor x[N], Tensor(a!)? y[N]) -> Tensor[N]"', "a::f writes to an argument, so it returns nothing: -> ()"),
+    ('"a::f(Tensor(a!) x[N]) -> Tensor[N]"', "a::f writes to an argument, so it returns nothing: -> ()"),
+    ('"a::f(Tensor(a!) x[N], Tensor(a!)? y[N]) -> ()"', "Tensor(a!) is the type of two arguments; each needs a letter"),
+    ('"a::f(Tensor(a!)? x[N]) -> ()"', "a::f needs a floating-point Tensor that is not optional"),
+    ('"a::f(Tensor(A!) x[N]) -> ()"', f"Tensor(A!) is an unknown type; {TYPES}"),
+    ('"a::f(Tensor x[N]) -> ()"', "a::f returns nothing and writes to no argument"),
     ('"a::f(Tensor(a) x[N]) -> Tensor[N]"', f"Tensor(a) is an unknown type; {TYPES}"),
     ('"a::f(Tensor[] x) -> Tensor[N]"', f"Tensor[] is an unknown type; {TYPES}"),
     ('"a::f(Tensor x[N], SymInt[2]? s) -> Tensor[N]"', f"SymInt[2]? is an unknown type; {TYPES}"),

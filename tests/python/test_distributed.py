@@ -19,14 +19,16 @@ from cppcuda.testing.properties.distributed import check_every_placement, distri
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
+# Before torch 2.13 operators return nothing that write to their argument.
+IN_PLACE = "...->... ..." if torch.__version__ >= (2, 13) else "...-> ..."
 # The dims of tensors as in einsum, then the dims along which the operator computes independently.
 RULES = {
     "sigmoid": "...->... ...",
-    "sigmoid_": "...-> ...",
+    "sigmoid_": IN_PLACE,
     "_sigmoid_backward": "...,...->... ...",
     "_sigmoid_double_backward": "...,...,...->...,... ...",
     "quick_gelu": "...->... ...",
-    "quick_gelu_": "...-> ...",
+    "quick_gelu_": IN_PLACE,
     "_quick_gelu_backward": "...,...->... ...",
     "_quick_gelu_double_backward": "...,...,...->...,... ...",
     "trilinear": "...N_F,...N_->...NF ...FN",

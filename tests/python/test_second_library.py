@@ -172,12 +172,8 @@ def test_compiled_autograd_of_both_libraries() -> None:
 def test_elementwise_schemas() -> None:
     schemas = {
         second.swish.default: "(Tensor x, float beta) -> Tensor",
-        second.swish.out: "(Tensor x, float beta, *, Tensor(a!) out) -> ()",
-        second.swish_.default: "(Tensor(a!) self, float beta) -> ()",
         second._swish_backward.default: "(Tensor grad, Tensor x, float beta) -> Tensor",
         second.gated.default: "(Tensor x, Tensor gate) -> Tensor",
-        second.gated.out: "(Tensor x, Tensor gate, *, Tensor(a!) out) -> ()",
-        second.gated_.default: "(Tensor(a!) self, Tensor gate) -> ()",
         second._swish_double_backward.default: "(Tensor? grad, Tensor x, Tensor grad_grad_x, float beta, "
         "bool[2] output_mask) -> (Tensor, Tensor)",
         second.blend.default: "(Tensor x, Tensor y, int degree=2, bool negate=False, float? limit=None, "
@@ -297,6 +293,8 @@ def test_broadcasting_into_memory() -> None:
     memory = double(6, 5)
     with pytest.raises(RuntimeError, match=r"^gated: out must be gate itself or share no memory with it"):
         second.gated.out(x, memory[:1], out=memory)
+    with pytest.raises(RuntimeError, match=r"^gated: out must be gate itself or share no memory with it"):
+        second.gated.out(x, memory[3:4], out=memory)
     with pytest.raises(
         RuntimeError, match=r"^lorentzian: h.* must broadcast with \[6, 5\], the shape of x and c.*, got \[7\]"
     ):

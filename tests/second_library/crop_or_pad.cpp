@@ -13,7 +13,8 @@ namespace {
 
 using CropOrPad = kit::Op<
     "second::crop_or_pad(Tensor input[B?, N, F], SymInt[1] output_size, str side=\"right\", "
-    "float? gain=None) -> Tensor">;
+    "float? gain=None) -> Tensor",
+    kit::Variants>;
 
 // input [B?, N, F] -> [B?, N, output_size]
 kit::Output shape(const kit::Args<CropOrPad>& args) {

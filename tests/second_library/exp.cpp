@@ -10,7 +10,7 @@
 namespace second {
 namespace {
 
-using Exp = kit::Op<"second::exp(Tensor input[B?, N, F]) -> Tensor[B?, N, F]">;
+using Exp = kit::Op<"second::exp(Tensor input[B?, N, F]) -> Tensor[B?, N, F]", kit::Variants>;
 
 void exp_cpu(const kit::Args<Exp>& args, const kit::Outputs<Exp>& out) {
   map(out["output"], [](auto x) { return std::exp(x); }, args["input"]);

@@ -11,7 +11,8 @@
 namespace second {
 namespace {
 
-using Forward = kit::Op<"second::sincos(Tensor input[B?, N, F]) -> (Tensor sine[B?, N, F], Tensor cosine[B?, N, F])">;
+using Forward = kit::Op<"second::sincos(Tensor input[B?, N, F]) -> (Tensor sine[B?, N, F], Tensor cosine[B?, N, F])",
+                        kit::Variants>;
 
 // The gradient of an output is None if nothing depends on that output.
 using Backward = kit::Op<

@@ -30,8 +30,11 @@ class Checker {
   // `t` is defined, strided, and of dtype int32 or int64.
   void indices(std::string_view argument, const Tensor& t) const;
 
-  // `t` is on the same device as `as`.
-  void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
+  // `t` is on the device of `as`, or of what `other` names.
+  void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+    same_device(argument, t, other, as.device());
+  }
+  void same_device(std::string_view argument, const Tensor& t, std::string_view other, c10::Device expected) const;
 
   // `t` has the sizes of `as`, or of what `other` names.
   void same_shape(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
@@ -44,8 +47,11 @@ class Checker {
   c10::SymDimVector broadcast(std::span<const std::string_view> arguments, std::span<const c10::SymIntArrayRef> sizes,
                               const char* which) const;
 
-  // `t` has the dtype of `as`.
-  void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;
+  // `t` has the dtype of `as`, or of what `other` names.
+  void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
+    same_dtype(argument, t, other, as.scalar_type());
+  }
+  void same_dtype(std::string_view argument, const Tensor& t, std::string_view other, at::ScalarType expected) const;
 
   // `t` has the dtype of `as`, or is float32 if `as` has 16 bits.
   void same_or_wider_dtype(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const;

@@ -15,6 +15,7 @@
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/output.h"
 #include "cppcuda/kit/shape.h"
+#include "cppcuda/kit/variants.h"
 #include "cppcuda/kit/vmap.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
@@ -27,10 +28,14 @@ struct MetaKernel;
 template <class TheOp, auto Shape, class R, class... Args>
 struct MetaKernel<TheOp, Shape, R(Args...)> {
   static R run(Args... args) {
+    const GivenOutputs* const given = take_given_outputs(TheOp::name);
+    const auto shape = Shape(args...);
     if constexpr (std::is_same_v<R, Tensor>) {
-      return allocate(Shape(args...));
+      return given_or_new(given, 0, shape);
     } else {
-      return from_array<R>(allocate(Shape(args...)));
+      std::array<Tensor, tensor_count<R>> outputs;
+      for (size_t o = 0; o < outputs.size(); ++o) outputs[o] = given_or_new(given, o, shape[o]);
+      return from_array<R>(std::move(outputs));
     }
   }
 };
@@ -42,12 +47,8 @@ void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, uns
 template <class TheOp>
 void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr unsigned indices = [] {
-    unsigned result = 0;
-    if constexpr (requires { TheOp::declaration; }) {
-      const auto& arguments = TheOp::declaration.arguments;
-      for (size_t i = 0; i < arguments.size(); ++i) result |= unsigned{arguments[i].is_index} << i;
-    }
-    return result;
+    if constexpr (requires { TheOp::declaration; }) return index_arguments(TheOp::declaration);
+    return 0U;
   }();
   refuse_backend(op, stack, indices);
 }
@@ -123,6 +124,59 @@ void define_declared(torch::Library& library, const std::vector<at::Tag>& tags) 
   define_text(library, "_declaration", name, describe(TheOp::text, TheOp::declaration));
 }
 
+// The kernel of an operator that only writes to its arguments.
+template <class TheOp, auto Function, class Type = typename TheOp::Type>
+struct WritingKernel;
+
+template <class TheOp, auto Function, class... As>
+struct WritingKernel<TheOp, Function, void(As...)> {
+  static void check(As... all) { check_call(Args<TheOp>(all...), tensor_arguments(all...), /*has_memory=*/false); }
+
+  static void run(As... all) {
+    const Args<TheOp> args(all...);
+    check_call(args, tensor_arguments(all...), /*has_memory=*/true);
+    Function(args);
+  }
+
+ private:
+  static void check_call(const Args<TheOp>& args, at::ArrayRef<Tensor> tensors, bool has_memory) {
+    checked(args);
+    check_written(TheOp::schema(), tensors, has_memory);
+  }
+};
+
+// An operator that only writes, to which its kernels are added. It has no derivatives.
+template <class TheOp>
+class DefinedWriter {
+ public:
+  explicit DefinedWriter(torch::Library& library) : library_(library) {
+    define_schema<TheOp>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag});
+    implement_writer(library, TheOp::declaration, TheOp::name);
+  }
+
+  // The kernels for every device that has some: void Function(const Args<TheOp>&).
+  template <auto Function>
+  const DefinedWriter& implement() const {
+    if (has_cuda_kernels()) add(c10::DispatchKey::CUDA, TORCH_FN((WritingKernel<TheOp, Function>::run)));
+    return implement_cpu<Function>();
+  }
+
+  template <auto Function>
+  const DefinedWriter& implement_cpu() const {
+    add(c10::DispatchKey::Meta, TORCH_FN((WritingKernel<TheOp, Function>::check)));
+    add(c10::DispatchKey::CPU, TORCH_FN((WritingKernel<TheOp, Function>::run)));
+    return *this;
+  }
+
+ private:
+  template <class Function>
+  void add(c10::DispatchKey key, Function function) const {
+    library_.impl(TheOp::name, torch::dispatch(key, std::move(function)));
+  }
+
+  torch::Library& library_;
+};
+
 // An operator that is defined, to which its kernels and derivatives are added. They are those of WithHidden, too, if
 // the operator hides outputs.
 template <class TheOp, auto Shape>
@@ -138,6 +192,8 @@ class Defined {
  public:
   Defined(torch::Library& library, const std::vector<at::Tag>& tags) : library_(library) {
     define_declared<TheOp, Shape>(library, tags);
+    constexpr const Declaration& d = TheOp::declaration;
+    if (d.has_variants) define_variants(library, d, TheOp::sharding_rule, OutMemory::as_allocated, fits_in_place(d));
     if constexpr (hides) define_declared<Inner, outputs_of<Inner>>(library, tags);
   }
 
@@ -181,9 +237,19 @@ class Defined {
 //
 //   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
 template <class TheOp, auto Shape = outputs_of<TheOp>>
+  requires(TheOp::declaration.outputs.size() > 0)
 detail::Defined<TheOp, Shape> define(torch::Library& library,
                                      const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
   return detail::Defined<TheOp, Shape>(library, tags);
+}
+
+// The same for an operator that only writes to its arguments:
+//
+//   kit::define<Store>(m).implement<store>();
+template <class TheOp>
+  requires(TheOp::declaration.outputs.size() == 0)
+detail::DefinedWriter<TheOp> define(torch::Library& library) {
+  return detail::DefinedWriter<TheOp>(library);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

@@ -39,6 +39,21 @@ constexpr unsigned wide_arguments(const Declaration& d) {
   return result;
 }
 
+// A bit for each argument that is a tensor of indices.
+constexpr unsigned index_arguments(const Declaration& d) {
+  unsigned result = 0;
+  for (size_t i = 0; i < d.arguments.size(); ++i) result |= static_cast<unsigned>(d.arguments[i].is_index) << i;
+  return result;
+}
+
+// Whether a result may take the place of the first argument.
+constexpr bool fits_in_place(const Declaration& d) {
+  const Argument &first = d.arguments[0], &result = d.outputs[0];
+  return d.outputs.size() == 1 && first.kind == Kind::tensor && !first.is_index && !result.pattern.text().empty() &&
+         result.pattern.text() == first.pattern.text() && !result.is_index && !result.is_opmath &&
+         result.like == d.dtype_of(0);
+}
+
 // Whether all patterns start with the same letter, as batching rules require.
 constexpr bool have_same_first_dim(const Declaration& d) {
   char letter = 0;

@@ -119,7 +119,9 @@ using TensorAt = Tensor;
 
 template <size_t... O>
 auto result_type(std::index_sequence<O...>) {
-  if constexpr (sizeof...(O) == 1) {
+  if constexpr (sizeof...(O) == 0) {
+    return std::type_identity<void>();
+  } else if constexpr (sizeof...(O) == 1) {
     return std::type_identity<Tensor>();
   } else {
     return std::type_identity<std::tuple<TensorAt<O>...>>();
@@ -270,6 +272,8 @@ namespace detail {
 
 template <class R>
 inline constexpr size_t tensor_count = 1;
+template <>
+inline constexpr size_t tensor_count<void> = 0;
 template <class... Ts>
 inline constexpr size_t tensor_count<std::tuple<Ts...>> = sizeof...(Ts);
 

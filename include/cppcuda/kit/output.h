@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
+#include <string_view>
 
 #include "cppcuda/kit/op.h"
 
@@ -31,5 +32,18 @@ std::array<Tensor, N> allocate(const std::array<Output, N>& outputs) {
 
 // The placeholder for an output that output_mask masks out, because AOTInductor does not support undefined tensors.
 inline Output placeholder(const Tensor& like) { return {{0}, like.options()}; }
+
+namespace detail {
+
+// The tensors that a call of f.out or f_ writes to, which the kernel of f takes in place of new memory (variants.h).
+class GivenOutputs;
+
+// Those of the call on this thread for the operator with this name, which takes them once; null if there are none.
+const GivenOutputs* take_given_outputs(std::string_view op);
+
+// The tensor that is given for output number o, if it is like the output, or a new one.
+Tensor given_or_new(const GivenOutputs* given, size_t o, const Output& output);
+
+}  // namespace detail
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

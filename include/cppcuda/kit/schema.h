@@ -12,8 +12,10 @@
 // have 16 bits. "Tensor points[N, 3] keep_wide" may be float32 if the others have 16 bits. Autocast casts it from 16
 // bits to float32, whatever the operator's CastPolicy is; tensors that are like it have its dtype.
 // "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
-// "hidden Tensor rstd[N]" is an output that only gradients read. The operator does not return it. With it, there is an
-// internal operator, whose name has an underscore before it, Op::WithHidden; hidden outputs come last.
+// "Tensor(a!) cache[V, F]" is an argument that the operator writes to, "Tensor(b!)? counts[V]" another one, which may
+// be missing. Such an operator returns nothing: "-> ()". "hidden Tensor rstd[N]" is an output that only gradients read.
+// The operator does not return it. With it, there is an internal operator, whose name has an underscore before it,
+// Op::WithHidden; hidden outputs come last.
 //
 // Declarations are parsed at compile time. An invalid one does not compile, and the first error of the compiler says
 // what is wrong: "incomplete type 'DeclarationWith<Mistake{"Tensr is an unknown type; ..."}>'". This header includes
@@ -54,6 +56,7 @@ struct Argument {
   bool is_opmath = false;    // has the dtype in which `like` is computed
   bool is_gradient = false;  // an output that is the gradient of the tensor `name`
   bool keeps_wide = false;   // may be float32 if `like` has 16 bits
+  bool is_written = false;   // an argument that the operator writes to
 
   constexpr bool has_own_dtype() const { return is_opmath || keeps_wide; }
 };
@@ -91,6 +94,7 @@ struct Declaration {
   char rows = 0;                              // the first of them
   size_t keyword_only = max_arguments;        // the arguments from this one on
   size_t first = 0;                           // the first tensor that is not optional and has no indices
+  bool has_variants = false;                  // Variants
   size_t config_first = 0, config_count = 0;  // the arguments that are the members of an aggregate (Config)
   FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
   // Integers, tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
@@ -200,9 +204,15 @@ constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
   if (type == "float?") return Kind::optional_number;
   mistake.require(
       type == "bool",
-      {type, find(type, "!") < type.size() ? " is written to, which is not supported" : " is an unknown type",
-       "; an argument is a Tensor, Tensor?, SymInt[N], bool[N], str, int, int[], float, float? or bool"});
+      {type, " is an unknown type; an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], ",
+       "str, int, int[], float, float? or bool"});
   return Kind::boolean;
+}
+
+// Whether a type is "Tensor(a!)" or "Tensor(a!)?", with any letter.
+constexpr bool is_written_tensor(std::string_view type) {
+  if (type.ends_with('?')) type.remove_suffix(1);
+  return type.size() == 10 && type.starts_with("Tensor(") && type[7] >= 'a' && type[7] <= 'z' && type.ends_with("!)");
 }
 
 // "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices`,
@@ -246,7 +256,10 @@ constexpr Argument parse_argument(std::string_view text, Mistake& mistake) {
   Argument result;
   const auto space = std::min(find(text, " "), text.size());
   result.type = text.substr(0, space);
-  result.kind = kind_of(result.type, mistake);
+  result.is_written = is_written_tensor(result.type);
+  result.kind = !result.is_written           ? kind_of(result.type, mistake)
+                : result.type.ends_with('?') ? Kind::optional_tensor
+                                             : Kind::tensor;
   if (result.kind == Kind::mask) {
     for (const char c : result.type.substr(5, result.type.size() - 6)) result.length = 10 * result.length + (c - '0');
   }
@@ -291,8 +304,7 @@ constexpr void parse(std::string_view text, Declaration& d) {
                   {d.name, " is not the name of an operator with its namespace, as in my_ops::swish"});
   auto arguments = trim(text.substr(open, arrow - open)), outputs = trim(text.substr(arrow + 2));
   if (!mistake.require(arguments.ends_with(')'), {arguments, " needs a parenthesis after the arguments"}) ||
-      !mistake.require(!outputs.empty(), {text, " needs its outputs after ->"}) ||
-      !mistake.require(outputs != "()", {d.name, " has no output, which is not supported"})) {
+      !mistake.require(!outputs.empty(), {text, " needs its outputs after ->"})) {
     return;
   }
   split(arguments.substr(1, arguments.size() - 2), mistake, [&](auto part) {
@@ -311,6 +323,16 @@ constexpr void parse(std::string_view text, Declaration& d) {
       d.outputs.push_back(parse_output(part, mistake));
     }
   });
+  const auto writes = std::count_if(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.is_written; });
+  mistake.require(writes > 0 || d.outputs.size() > 0,
+                  {d.name, " returns nothing and writes to no argument, Tensor(a!)"});
+  mistake.require(writes == 0 || d.outputs.size() == 0,
+                  {d.name, " writes to an argument, so it returns nothing: -> (). f.out and f_ follow from Variants"});
+  for (const Argument& a : d.arguments) {
+    const auto is_same = [&](const Argument& other) { return other.is_written && other.type[7] == a.type[7]; };
+    mistake.require(!a.is_written || std::count_if(d.arguments.begin(), d.arguments.end(), is_same) == 1,
+                    {a.type, " is the type of two arguments; each needs a letter of its own"});
+  }
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const auto name = d.arguments[i].name;
     const auto is_same = [&](const Argument& other) { return !other.is_gradient && other.name == name; };
@@ -424,6 +446,12 @@ struct PolicyDefaults {
 template <CastPolicy Policy>
 struct UnderAutocast : PolicyDefaults {
   static constexpr void apply(Declaration& d) { d.under_autocast = Policy; }
+};
+
+// Also defines f.out, which writes to tensors of the caller, and f_ if the result has the sizes and the dtype of the
+// first argument (variants.h).
+struct Variants : PolicyDefaults {
+  static constexpr void apply(Declaration& d) { d.has_variants = true; }
 };
 
 // What a gradient reads.

@@ -65,8 +65,8 @@ Checker checked(const Args<TheOp>& args) {
 
 namespace detail {
 
-// Allocates the outputs, and calls Function with the call's Args and the outputs. Those that output_mask excludes or
-// that the operator hides are undefined there.
+// Allocates the outputs that are not given, and calls Function with the call's Args and the outputs. Those that
+// output_mask excludes or that the operator hides are undefined there.
 template <class TheOp, auto Function, auto Shape, class Type = typename TheOp::Type>
 struct AllocatingKernel;
 
@@ -74,6 +74,7 @@ template <class TheOp, auto Function, auto Shape, class R, class... As>
 struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
   static R run(As... all) {
     constexpr size_t count = tensor_count<R>;
+    const GivenOutputs* const given = take_given_outputs(TheOp::name);
     const Args<TheOp> args(all...);
     const auto shape = Shape(args);
     Outputs<WithHidden<TheOp>> outputs;
@@ -81,9 +82,9 @@ struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
       for (size_t o = 0; o < count; ++o) {
         if (is_requested(o, all...) != requested) continue;
         if constexpr (std::is_same_v<R, Tensor>) {
-          outputs[o] = allocate(shape);
+          outputs[o] = given_or_new(given, o, shape);
         } else {
-          outputs[o] = allocate(shape[o]);
+          outputs[o] = given_or_new(given, o, shape[o]);
         }
       }
     };

@@ -22,10 +22,6 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 // Tensors of a call, of which some may be missing: null or undefined.
 using TensorRefs = std::span<const Tensor* const>;
 
-// Tensor argument number i, and the argument that is written to.
-const c10::Argument& tensor_argument(const c10::FunctionSchema& schema, size_t i);
-const c10::Argument& written_argument(const c10::FunctionSchema& schema);
-
 // The names in the errors of an operator. Looking them up takes longer than the checks, so it is done once.
 struct ElementwiseNames {
   explicit ElementwiseNames(const c10::FunctionSchema& schema);
@@ -52,10 +48,6 @@ using OwnSizesOf = std::span<const OwnSizes>;
 c10::SymDimVector check_broadcasting(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t first,
                                      size_t count);
 
-// The same for a call that writes to tensor number `written`, which has the sizes that result.
-void check_written_sizes(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own, size_t count,
-                         size_t written);
-
 // The number of values in the rows of tensors; 1 if they have none.
 c10::SymInt sym_row_size(TensorRefs tensors, OwnSizesOf own);
 
@@ -64,13 +56,6 @@ c10::SymDimVector with_own(c10::SymDimVector sizes, const OwnSizes& own, const c
 
 // An output of these sizes, with the memory order and strides of the first tensor that has them, or contiguous.
 Output output_of_sizes(const c10::SymDimVector& sizes, TensorRefs tensors);
-
-// Throws if elements of the argument that is written to are known to share memory (a stride of 0), like
-// at::assert_no_internal_overlap.
-void check_writable(const c10::FunctionSchema& schema, const Tensor& out);
-
-// Throws if an input and the argument that is written to overlap without being the same.
-void check_no_overlap(const c10::FunctionSchema& schema, TensorRefs inputs, const Tensor& out);
 
 // Throws if an index on the CPU is neither -1 nor that of a value in a row.
 void check_indices(const ElementwiseNames& names, TensorRefs tensors, OwnSizesOf own);
@@ -155,20 +140,6 @@ void run_broadcast(Math math, std::array<const Tensor*, Math::outputs> out,
   } else {
     run_elementwise(math, out, in);
   }
-}
-
-// The first N tensors among the arguments of a call.
-template <size_t N, class... Args>
-std::array<const Tensor*, N> tensors_of(const Args&... args) {
-  std::array<const Tensor*, N> result{};
-  size_t i = 0;
-  const auto add = [&](const auto& arg) {
-    if constexpr (is_tensor_argument<decltype(arg)>) {
-      if (i < N) result[i++] = &arg;
-    }
-  };
-  (add(args), ...);
-  return result;
 }
 
 // An operator that returns new tensors. Output number o has the memory order and strides of tensor argument o + Like,
@@ -259,63 +230,6 @@ struct FunctionalKernel {
   }
 };
 
-// An operator that writes to its argument Written: sigmoid_(self), sigmoid.out(input, out). That has the sizes to which
-// the tensors broadcast.
-template <class TheOp, class Math, int Written, class Type = typename TheOp::Type>
-struct OutVariantKernel;
-
-template <class TheOp, class Math, int Written, class... Args>
-struct OutVariantKernel<TheOp, Math, Written, void(Args...)> {
-  static constexpr size_t tensors = Math::inputs + (Written == 0 ? 0 : 1);
-
-  static const Tensor& written(const Args&... args) { return std::get<Written>(std::tie(args...)); }
-
-  // The sizes of values of the inputs, followed by those of `out`.
-  static constexpr auto own = [] {
-    std::array<OwnSizes, Math::is_of_points ? Math::inputs + 1 : 0> result{};
-    if constexpr (Math::is_of_points) {
-      std::copy(Math::own.begin() + Math::outputs, Math::own.end(), result.begin());
-      result[Math::inputs] = Math::own[0];
-    }
-    return result;
-  }();
-
-  // The checks that need no memory.
-  static void check(Args... args) {
-    const auto all = tensors_of<tensors>(args...);
-    if constexpr (broadcasts<Math>) {
-      check_written_sizes(names_of<TheOp>(), all, own, Math::inputs, Written == 0 ? 0 : Math::inputs);
-    } else {
-      check_elementwise(names_of<TheOp>(), all);
-    }
-    check_writable(TheOp::schema(), written(args...));
-  }
-
-  static void run(Args... args) {
-    check(args...);
-    const Tensor& out = written(args...);
-    const auto in = tensors_of<Math::inputs>(args...);
-    check_no_overlap(TheOp::schema(), in, out);
-    if constexpr (Math::is_of_rows) check_indices(names_of<TheOp>(), in, own);
-    if constexpr (Math::is_of_rows) {
-      // A row of a GPU's threads may read a value after another thread has written it.
-      const bool in_place = std::any_of(in.begin(), in.end(), [&](const Tensor* t) { return t->is_alias_of(out); });
-      if (in_place && !out.is_cpu()) {
-        const Tensor result = at::empty_like(out);
-        run_broadcast(elementwise_math_of<Math>(args...), {&result}, in);
-        out.copy_(result);
-        return;
-      }
-    }
-    run_broadcast(elementwise_math_of<Math>(args...), {&out}, in);
-  }
-};
-
-template <class Definition, class Math>
-using InPlaceKernels = OutVariantKernel<typename OpsOf<Definition>::InPlace, Math, 0>;
-template <class Definition, class Math>
-using OutKernels =
-    OutVariantKernel<typename OpsOf<Definition>::Out, Math, input_count<Definition> + attribute_count<Definition>>;
 template <class Definition>
 using ForwardKernels = FunctionalKernel<typename ElementwiseOps<Definition>::Forward, ForwardMath<Definition>, 0>;
 template <class Definition>

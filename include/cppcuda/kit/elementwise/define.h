@@ -75,72 +75,6 @@ void define_functional(torch::Library& library) {
   define_functional<TheOp, Kernels>(library, elementwise_sharding_rule(d, d.outputs.size(), Kernels::gradients_of_own));
 }
 
-// Rejects a call in place or with out= that would silently lose the gradient of a tensor argument.
-void check_loses_no_gradient(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors);
-
-// The kernels of a call in place or with out= that are hot. Such operators are for inference and not differentiable.
-// Checks is their OutVariantKernel.
-template <class TheOp, class Checks, class Type = typename TheOp::Type>
-struct OutVariant;
-
-template <class TheOp, class Checks, class... Args>
-struct OutVariant<TheOp, Checks, void(Args...)> {
-  static void autograd(c10::DispatchKeySet keys, Args... args) {
-    check_loses_no_gradient(TheOp::schema(), tensor_arguments(args...));
-    const at::AutoDispatchBelowAutograd below;
-    TheOp::redispatch(keys & c10::after_autograd_keyset, args...);
-  }
-
-  // Without a new version, a graph that saved the tensor would silently use the new values.
-  static void bump_version(c10::DispatchKeySet keys, Args... args) {
-    {
-      const at::AutoDispatchBelowADInplaceOrView below;
-      TheOp::redispatch(keys & c10::after_ADInplaceOrView_keyset, args...);
-    }
-    Checks::written(args...).unsafeGetTensorImpl()->bump_version();
-  }
-};
-
-// Registers the other kernels of an operator that writes to an argument: under vmap, for negative views, and for
-// functionalization. The schema says which argument is written, the name which operator returns the value, and the Meta
-// kernel checks a call.
-void implement_out_variant(torch::Library& library, const char* name);
-
-// Call this in a TORCH_LIBRARY_FRAGMENT. The schema returns nothing, because torch.compile rejects operators whose
-// output is an argument.
-template <class TheOp, class Checks>
-void define_out_variant(torch::Library& library, const std::string& schema) {
-  using c10::DispatchKey;
-  define_schema<TheOp>(library, schema.c_str(), {at::Tag::pt2_compliant_tag});
-  const auto impl = [&](DispatchKey key, auto kernel) { library.impl(TheOp::name, torch::dispatch(key, kernel)); };
-  impl(DispatchKey::Meta, TORCH_FN(Checks::check));
-  impl(DispatchKey::Autograd, TORCH_FN((OutVariant<TheOp, Checks>::autograd)));
-  impl(DispatchKey::ADInplaceOrView, TORCH_FN((OutVariant<TheOp, Checks>::bump_version)));
-  library.impl(TheOp::name, torch::dispatch(DispatchKey::CompositeExplicitAutograd,
-                                            torch::CppFunction::makeFromBoxedFunction<&refuse_backend<TheOp>>()));
-  implement_out_variant(library, TheOp::name);
-}
-
-// The schema of a variant that writes: "swish_(Tensor(a!) self, float beta) -> ()". `written` stands for an argument,
-// or comes after all.
-inline std::string schema_of_variant(const char* name, const Declaration& declaration, size_t replaced,
-                                     const char* written) {
-  std::string result(name);
-  result.erase(0, result.find("::") + 2);
-  result += '(';
-  for (size_t i = 0; i < declaration.arguments.size(); ++i) {
-    const Argument& a = declaration.arguments[i];
-    if (i > 0) result += ", ";
-    if (i == replaced) {
-      result += written;
-    } else {
-      append_argument(result, a);
-    }
-  }
-  if (replaced == declaration.arguments.size()) result.append(", ").append(written);
-  return result + ") -> ()";
-}
-
 // What autocast does with the arguments. One tensor has nothing to be promoted to.
 template <class Definition>
 constexpr CastPolicy cast_policy() {
@@ -152,20 +86,11 @@ constexpr CastPolicy cast_policy() {
 }
 
 // Defines the calls in place and with out= of a definition.
-template <class Definition, class Math>
-void define_variants(torch::Library& m) {
-  using Ops = OpsOf<Definition>;
-  using Forward = typename Ops::Forward;
-  using InPlace = typename Ops::InPlace;
-  using Out = typename Ops::Out;
-  const Declaration& declaration = Forward::declaration;
-  if constexpr (has_in_place<Definition>()) {
-    define_out_variant<InPlace, InPlaceKernels<Definition, Math>>(
-        m, schema_of_variant(InPlace::name, declaration, 0, "Tensor(a!) self"));
-    define_sharding(m, InPlace::base_name(), elementwise_sharding_rule(declaration, 0));
-  }
-  define_out_variant<Out, OutKernels<Definition, Math>>(
-      m, schema_of_variant(Out::name, declaration, declaration.arguments.size(), "*, Tensor(a!) out"));
+template <class Definition>
+void define_variants_of(torch::Library& m) {
+  const Declaration& declaration = OpsOf<Definition>::Forward::declaration;
+  constexpr auto memory = is_of_rows<Definition> ? OutMemory::any_but_inputs_on_gpu : OutMemory::any;
+  define_variants(m, declaration, elementwise_sharding_rule(declaration, 1), memory, has_in_place<Definition>());
 }
 
 template <class Definition>
@@ -178,7 +103,7 @@ void define_rows(torch::Library& m) {
   define_autocast<cast_policy<Definition>()>(m, Kernels::Forward::TheOp::name);
   if constexpr (Kernels::hides) define(std::type_identity<typename Kernels::Whole>());
   if constexpr (Kernels::has_backward) define(std::type_identity<typename Kernels::Backward>());
-  if constexpr (Kernels::has_variants) define_variants<Definition, RowForward<Definition>>(m);
+  if constexpr (Kernels::has_variants) define_variants_of<Definition>(m);
 }
 
 // Defines the operators of a definition.
@@ -196,7 +121,7 @@ void define_each(torch::Library& m) {
       Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
     }
     define_autocast<cast_policy<Definition>()>(m, Ops::Forward::name);
-    define_variants<Definition, ForwardMath<Definition>>(m);
+    define_variants_of<Definition>(m);
   }
 }
 

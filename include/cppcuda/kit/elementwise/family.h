@@ -3,7 +3,7 @@
 // The operators that are registered for an elementwise definition (math.h). For second::swish(Tensor x, float beta):
 //
 //   swish(Tensor x, float beta) -> Tensor
-//   swish_(Tensor(a!) self, float beta) -> ()
+//   swish_(Tensor(a!) self, float beta) -> Tensor(a!)                      -> () before torch 2.13 (variants.h)
 //   swish.out(Tensor x, float beta, *, Tensor(a!) out) -> ()
 //   _swish_backward(Tensor grad, Tensor x, float beta) -> Tensor
 //   _swish_double_backward(Tensor? grad, Tensor x, Tensor grad_grad_x, float beta, bool[2] output_mask)
@@ -17,6 +17,7 @@
 #include "cppcuda/kit/elementwise/points.h"
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/rows/family.h"
+#include "cppcuda/kit/variants.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -85,7 +86,7 @@ template <class Definition, class... Args>
 struct ElementwiseOps<Definition, Tensor(Args...)> {
   using Text = detail::ElementwiseText<Definition>;
   using Forward = typename Text::Forward;
-  using InPlace = Op<detail::fixed_string<Text::in_place>(), void(Args...)>;
+  using InPlace = Op<detail::fixed_string<Text::in_place>(), detail::WrittenSelf(Args...)>;
   using Out = Op<detail::fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
   using Backward = typename detail::ElementwiseDerivatives<Definition>::Backward;
   using DoubleBackward = typename detail::ElementwiseDerivatives<Definition>::DoubleBackward;

@@ -113,15 +113,6 @@ void implement_functional(torch::Library& m) {
   implement<TheOp>(m, kernel<TheOp, &Kernels::run, &Kernels::shape>());
 }
 
-template <class Definition, class Math>
-void implement_variants(torch::Library& m) {
-  using Ops = OpsOf<Definition>;
-  if constexpr (has_in_place<Definition>()) {
-    implement<typename Ops::InPlace>(m, TORCH_FN((InPlaceKernels<Definition, Math>::run)));
-  }
-  implement<typename Ops::Out>(m, TORCH_FN((OutKernels<Definition, Math>::run)));
-}
-
 template <class Definition>
 void implement_each(torch::Library& m) {
   if constexpr (is_of_rows<Definition>) {
@@ -129,12 +120,10 @@ void implement_each(torch::Library& m) {
     implement_functional<typename Kernels::Forward>(m);
     if constexpr (Kernels::hides) implement_functional<typename Kernels::Whole>(m);
     if constexpr (Kernels::has_backward) implement_functional<typename Kernels::Backward>(m);
-    if constexpr (Kernels::has_variants) implement_variants<Definition, RowForward<Definition>>(m);
   } else {
     implement_functional<ForwardKernels<Definition>>(m);
     implement_functional<BackwardKernels<Definition>>(m);
     implement_functional<DoubleBackwardKernels<Definition>>(m);
-    implement_variants<Definition, ForwardMath<Definition>>(m);
   }
 }
 

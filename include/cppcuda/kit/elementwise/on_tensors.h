@@ -76,12 +76,12 @@ struct Decomposition<TheOp, Math, R(Args...)> {
   }
 
   static R run(Args... args) {
-    const auto in = tensors_of<Math::inputs>(args...);
+    const auto in = tensor_arguments(args...);
     const auto math = elementwise_math_of<Math>(args...);
     constexpr bool is_backward = Math::inputs > Math::tensors;  // then `grad` is the first tensor
     return [&]<size_t... I, size_t... Own>(std::index_sequence<I...>, std::index_sequence<Own...>) {
-      const Rounding<Math::tensors> rounding{{*in[is_backward + Own]...}};
-      const auto found = math(value_of(*in[I])...);
+      const Rounding<Math::tensors> rounding{{in[is_backward + Own]...}};
+      const auto found = math(value_of(in[I])...);
       if constexpr (is_backward) {
         std::array<Tensor, Math::outputs> result;
         for (size_t o = 0; o < result.size(); ++o) {

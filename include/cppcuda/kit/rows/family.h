@@ -6,12 +6,13 @@
 //   _rms_norm(...) -> (Tensor output, Tensor rstd)         if it hides outputs: what runs if a gradient is needed
 //   _rms_norm_backward(Tensor grad, Tensor rstd, Tensor input, Tensor weight, float eps, bool[2] output_mask)
 //       -> (Tensor, Tensor)                                if the formula has backward
-//   rms_norm_(Tensor(a!) self, ...) -> (), rms_norm.out(..., *, Tensor(a!) out) -> ()   if it returns one tensor
+//   rms_norm_, rms_norm.out                                if it returns one tensor (variants.h)
 
 #include <string_view>
 
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/rows/formula.h"
+#include "cppcuda/kit/variants.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -88,7 +89,7 @@ struct RowOps<Definition, R(Args...)> {
   using Text = detail::RowText<Definition>;
   using Forward = typename Text::Forward;
   using Whole = typename Text::Whole;  // with the hidden outputs
-  using InPlace = Op<detail::fixed_string<Text::in_place>(), void(Args...)>;
+  using InPlace = Op<detail::fixed_string<Text::in_place>(), detail::WrittenSelf(Args...)>;
   using Out = Op<detail::fixed_string<Text::out>(), void(Args..., const Tensor& out)>;
   using Backward = typename detail::RowBackwardOp<Definition>::type;  // void if there is none
 };

@@ -1,0 +1,44 @@
+#pragma once
+
+// Calls that write to tensors of the caller. Of an operator f that returns new tensors they are f.out, which writes to
+// `out` (`out0`, `out1`, ... if f returns several tensors), and f_, which writes to the first argument. They run the
+// kernels of f, which take the tensors in place of new memory.
+//
+// From torch 2.13 on f_ returns this argument and has Tag::inplace, and f.out with several outputs returns these and
+// has Tag::out, with which Inductor calls it on memory that it uses again. Before, they return nothing. Neither does
+// f.out with one output: with the tag, torch 2.15 cannot compile programs for AOTInductor, and Inductor passes
+// arguments that have a default twice, and optional tensors in the wrong places.
+
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include "cppcuda/kit/output.h"
+#include "cppcuda/kit/schema.h"
+
+namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
+
+// The memory that the kernels of an operator can write to.
+enum class OutMemory {
+  as_allocated,           // with the strides of new memory, which is never an input
+  any,                    // with any strides; it may be an input
+  any_but_inputs_on_gpu,  // there, a thread may read a value after another one has written it
+};
+
+// Throws if a tensor that an operator writes to shares memory with another argument, or has elements that do. Tensors
+// on the Meta device have no memory. `tensors` are all of the schema's; missing ones are undefined.
+void check_written(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors, bool has_memory);
+
+// Registers the kernels of an operator that only writes to its arguments, except those that compute and check.
+void implement_writer(torch::Library& library, const Declaration& declaration, const char* name);
+
+// Defines f.out and, if `in_place`, f_. The operator f with this declaration and rule for DTensor is defined already.
+void define_variants(torch::Library& library, const Declaration& f, const std::string& sharding_rule, OutMemory memory,
+                     bool in_place);
+
+#if TORCH_VERSION_MINOR >= 13
+using WrittenSelf = Tensor;  // what f_ returns in C++
+#else
+using WrittenSelf = void;
+#endif
+
+}  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail
