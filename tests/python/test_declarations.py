@@ -53,7 +53,8 @@ def test_right_declarations_compile(declaration: str) -> None:
 
 
 TYPES = (
-    "an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], str, int, int[], float, float? or"
+    "an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], str, int, int[], float, float? "
+    "or bool"
 )
 DIMS = "a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"
 SUFFIX = "after the sizes of a tensor may come like NAME, int"

@@ -271,7 +271,7 @@ def test_inductor_plans_the_memory_of_a_chain() -> None:
         result, (code,) = run_and_get_code(torch.compile(chain, fullgraph=True), x)
     torch.testing.assert_close(result, chain(x))
     assert code.count("torch.ops.second.sincos.out(") == 4 and "sincos.default(" not in code
-    # Of twelve results, two for each call and each next x.
+    # There are twelve results: two of each call, and their product.
     assert code.count("= empty_strided_cpu(") <= 6 <= code.count("# reuse")
 
 
