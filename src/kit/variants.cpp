@@ -206,7 +206,7 @@ class GivenOutputs {
   bool any_strides_;
 };
 
-const GivenOutputs* take_given_outputs(std::string_view op) {
+const GivenOutputs* take_given_outputs(const char* op) {
   if (given_outputs == nullptr || !given_outputs->are_for(op)) return nullptr;
   return std::exchange(given_outputs, nullptr);
 }

@@ -8,7 +8,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <array>
-#include <string_view>
 
 #include "cppcuda/kit/op.h"
 
@@ -38,8 +37,8 @@ namespace detail {
 // The tensors that a call of f.out or f_ writes to, which the kernel of f takes in place of new memory (variants.h).
 class GivenOutputs;
 
-// Those of the call on this thread for the operator with this name, which takes them once; null if there are none.
-const GivenOutputs* take_given_outputs(std::string_view op);
+// Returns the tensors that a call on this thread gives to the operator `op`, and forgets them. Null if there are none.
+const GivenOutputs* take_given_outputs(const char* op);
 
 // The tensor that is given for output number o, if it is like the output, or a new one.
 Tensor given_or_new(const GivenOutputs* given, size_t o, const Output& output);
