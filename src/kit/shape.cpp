@@ -57,7 +57,9 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
   }
   for (const size_t i : d.by_shape) {
     const Argument& a = d.arguments[i];
-    if (a.kind == Kind::integer) {
+    if (a.kind == Kind::symbolic) {
+      check.shape(a.name, get<c10::SymInt>(arguments, i), a.pattern);
+    } else if (a.kind == Kind::integer) {
       check.shape(a.name, c10::SymInt(get<int64_t>(arguments, i)), a.pattern);
     } else if (a.kind == Kind::sizes) {
       check.shape(a.name, get<c10::SymIntArrayRef>(arguments, i), a.pattern);

@@ -46,6 +46,8 @@ def compile_errors(declaration: str, uses: str = "") -> str:
         '"a::f(Tensor x[N]) -> (Tensor sum[] opmath, Tensor[N] opmath)"',
         '"a::f(Tensor sum[] opmath, Tensor x[N], Tensor? y[N] keep_wide, Tensor z[N] like y) -> Tensor[N]"',
         '"a::f(Tensor x[N], Tensor? y[N] like x = None, SymInt[] s = [1, 2], int[] k=[]) -> (Tensor sum[])"',
+        '"a::f( Tensor x[N], SymInt rows[M], SymInt? n = None, int? i=1, int[3] j=0, float[] f=[], bool? b=None, '
+        'str? s = None, Scalar a=1, ScalarType? dtype=None, Device? device=None) -> Tensor[M, N]"',
     ],
 )
 def test_right_declarations_compile(declaration: str) -> None:
@@ -53,8 +55,8 @@ def test_right_declarations_compile(declaration: str) -> None:
 
 
 TYPES = (
-    "an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], str, int, int[], float, float? "
-    "or bool"
+    "an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt, SymInt?, SymInt[N], int, int?, int[N], float, "
+    "float?, float[], bool, bool?, bool[N], str, str?, Scalar, ScalarType? or Device?"
 )
 DIMS = "a dim is a number, a capital letter, a product such as 3S or LC, or a sum such as S + 1"
 SUFFIX = "after the sizes of a tensor may come like NAME, int"
@@ -79,7 +81,9 @@ WRONG = [
     ('"a::f(Tensor(a) x[N]) -> Tensor[N]"', f"Tensor(a) is an unknown type; {TYPES}"),
     ('"a::f(Tensor[] x) -> Tensor[N]"', f"Tensor[] is an unknown type; {TYPES}"),
     ('"a::f(Tensor x[N], SymInt[2]? s) -> Tensor[N]"', f"SymInt[2]? is an unknown type; {TYPES}"),
-    ('"a::f(Tensor x[N], int[2] s) -> Tensor[N]"', f"int[2] is an unknown type; {TYPES}"),
+    ('"a::f(Tensor x[N], int[2]? s) -> Tensor[N]"', f"int[2]? is an unknown type; {TYPES}"),
+    ('"a::f(Tensor x[N], float[2] s) -> Tensor[N]"', f"float[2] is an unknown type; {TYPES}"),
+    ('"a::f(Tensor x[N], int?[] s) -> Tensor[N]"', f"int?[] is an unknown type; {TYPES}"),
     ('"a::f(Tensor) -> Tensor[N]"', "an argument is a type and a name, got Tensor"),
     ('"a::f(Tensor x[N, f]) -> Tensor[N]"', f"[N, f] has the part f; {DIMS}"),
     ('"a::f(Tensor x[N, M - 1]) -> Tensor[N]"', f"[N, M - 1] has the part -; {DIMS}"),

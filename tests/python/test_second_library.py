@@ -9,10 +9,11 @@ CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,42 @@ def blend(
     return result if limit is None else torch.minimum(result, torch.tensor(limit, dtype=result.dtype))
 
 
+def scale(
+    x: Tensor,
+    factor: float,
+    *,
+    power: int | None = None,
+    negate: bool | None = None,
+    prefix: str | None = None,
+    columns: int | None = None,
+    factors: Sequence[float] = (),
+    ratio: Sequence[int] = (1, 1),
+    by: float = 1,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    factor = (factor * by * math.prod(factors)) ** (1 if power is None else power) * ratio[0] / ratio[1]
+    factor *= (-1 if negate else 1) * {None: 1, "kilo": 1000}.get(prefix, 0.001) * (1 if columns is None else columns)
+    return x * factor * (5 if dtype == torch.bfloat16 else 1) * (1 if device is None else 7)
+
+
 X = torch.linspace(-1, 1, 12).view(3, 4)
+# A value for each type of argument.
+ATTRIBUTES = {
+    "power": 3,
+    "negate": True,
+    "prefix": "milli",
+    "columns": 4,
+    "factors": [0.5, 3.0],
+    "ratio": [2, 3],
+    "by": 1.5,
+    "dtype": torch.bfloat16,
+    "device": torch.device("cpu"),
+}
 FEATS, POINTS = torch.linspace(-1, 2, 48).view(3, 8, 2), torch.linspace(-1, 1, 9).view(3, 3)
 OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
-    "scale": (lambda x, factor: x * factor, [(X, -1.5)]),
+    # Not with a device, which torch.jit.trace does not take, and which fake tensors take for that of the result.
+    "scale": (scale, [(X, -1.5), (X, 0.75, {name: ATTRIBUTES[name] for name in ATTRIBUTES if name != "device"})]),
     "exp": (torch.exp, [(X,)]),
     "swish": (lambda x, beta: x * torch.sigmoid(beta * x), [(X, 1.5)]),
     "_swish_backward": (
@@ -78,8 +111,8 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 }
 
 
-# The compiler sees one kind of node for every operator: of an attribute, of two outputs, and of sizes.
-COMPILED = {"swish", "sincos", "crop_or_pad"}
+# The compiler sees one kind of node for every operator: of attributes, of two outputs, and of sizes.
+COMPILED = {"scale", "sincos", "crop_or_pad"}
 # The gradients of blend, gated and lorentzian are one operator of all tensors, also of those whose values it does not
 # use. trilinear's formula is written by hand and keeps more than it needs.
 EXCEPTIONS = {
@@ -139,6 +172,7 @@ def test_compiled_autograd_tells_attributes_apart() -> None:
 
     def gradients() -> list[Tensor]:
         outputs = [second.scale(x, f) for f in (2.0, 3.0, 2.0)]
+        outputs += [second.scale(x, 2.0, **{name: value}) for name, value in ATTRIBUTES.items()]
         outputs += [second.swish(x, beta) for beta in (2.0, 3.0, 2.0)]
         outputs += [second.crop_or_pad(x, [6], side) for side in ("left", "right")]
         outputs += [second.crop_or_pad(x, [6], "left", gain) for gain in (None, 1.5, 2.5)]
@@ -167,6 +201,40 @@ def test_compiled_autograd_of_both_libraries() -> None:
     assert not torch.allclose(expected[0][0], expected[2][0])
     with recorded_compiled_autograd(compile_graph):
         assert_same(gradients(), expected)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_of_every_type(name: str) -> None:
+    """Each reaches the kernel and the derivatives, which have a copy, also under vmap."""
+    x, given = X.double(), {name: ATTRIBUTES[name]}
+    expected = scale(x, 1.25, **given)
+    assert not torch.equal(expected, 1.25 * x)
+    f = lambda t: second.scale(t, 1.25, **given)  # noqa: E731
+    assert_same(f(x), expected)
+    assert_same(grad(lambda t: f(t).sum())(x), expected / x)
+    assert_same(jvp(f, (x,), (x,)), (expected, expected))
+    assert_same(vmap(f, 1, 1)(x[None].transpose(0, 1)), expected[None].transpose(0, 1))
+
+
+def scaled_with_all_attributes(x: Tensor) -> Tensor:
+    return torch.ops.second.scale(
+        x,
+        0.75,
+        power=3,
+        negate=True,
+        prefix="milli",
+        columns=4,
+        factors=[0.5, 3.0],
+        ratio=[2, 3],
+        by=1.5,
+        dtype=torch.bfloat16,
+        device=torch.device("cpu"),
+    )
+
+
+def test_attributes_in_torchscript() -> None:
+    expected = scale(X.double(), 0.75, **ATTRIBUTES)
+    assert_same(torch.jit.script(scaled_with_all_attributes)(X.double()), expected)
 
 
 def test_elementwise_schemas() -> None:

@@ -50,6 +50,8 @@ namespace detail {
 inline std::string to_owned(std::string_view v) { return std::string(v); }
 inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
 inline std::vector<int64_t> to_owned(at::IntArrayRef v) { return v.vec(); }
+inline std::vector<double> to_owned(at::ArrayRef<double> v) { return v.vec(); }
+inline std::optional<std::string> to_owned(std::optional<std::string_view> v) { return std::optional<std::string>(v); }
 inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
 template <class T>
 T to_owned(T v) {

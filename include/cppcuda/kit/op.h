@@ -104,7 +104,15 @@ struct CppType<Kind::mask> : std::type_identity<c10::List<bool>> {};
 template <>
 struct CppType<Kind::string> : std::type_identity<std::string_view> {};
 template <>
+struct CppType<Kind::optional_string> : std::type_identity<std::optional<std::string_view>> {};
+template <>
 struct CppType<Kind::integer> : std::type_identity<int64_t> {};
+template <>
+struct CppType<Kind::optional_integer> : std::type_identity<std::optional<int64_t>> {};
+template <>
+struct CppType<Kind::symbolic> : std::type_identity<c10::SymInt> {};
+template <>
+struct CppType<Kind::optional_symbolic> : std::type_identity<std::optional<c10::SymInt>> {};
 template <>
 struct CppType<Kind::integers> : std::type_identity<at::IntArrayRef> {};
 template <>
@@ -112,7 +120,17 @@ struct CppType<Kind::number> : std::type_identity<double> {};
 template <>
 struct CppType<Kind::optional_number> : std::type_identity<std::optional<double>> {};
 template <>
+struct CppType<Kind::numbers> : std::type_identity<at::ArrayRef<double>> {};
+template <>
 struct CppType<Kind::boolean> : std::type_identity<bool> {};
+template <>
+struct CppType<Kind::optional_boolean> : std::type_identity<std::optional<bool>> {};
+template <>
+struct CppType<Kind::scalar> : std::type_identity<const at::Scalar&> {};
+template <>
+struct CppType<Kind::optional_dtype> : std::type_identity<std::optional<at::ScalarType>> {};
+template <>
+struct CppType<Kind::optional_device> : std::type_identity<std::optional<at::Device>> {};
 
 template <size_t>
 using TensorAt = Tensor;

@@ -11,7 +11,8 @@
 // of indices is "Tensor corners[N, 8] int64". "Tensor rstd[N] opmath" has torch's opmath dtype: float32 if the others
 // have 16 bits. "Tensor points[N, 3] keep_wide" may be float32 if the others have 16 bits. Autocast casts it from 16
 // bits to float32, whatever the operator's CastPolicy is; tensors that are like it have its dtype.
-// "SymInt[2] size[H, W]" and "int levels[L]" give the sizes of letters.
+// "SymInt[2] size[H, W]", "SymInt rows[N]" and "int levels[L]" give the sizes of letters. attribute_types lists the
+// types of arguments that are no tensors.
 // "Tensor(a!) cache[V, F]" is an argument that the operator writes to, "Tensor(b!)? counts[V]" another one, which may
 // be missing. Such an operator returns nothing: "-> ()". "hidden Tensor rstd[N]" is an output that only gradients read.
 // The operator does not return it. With it, there is an internal operator, whose name has an underscore before it,
@@ -40,9 +41,49 @@ struct FixedString {
   constexpr std::string_view view() const { return {value, N - 1}; }
 };
 
-enum class Kind { tensor, optional_tensor, sizes, mask, string, integer, integers, number, optional_number, boolean };
+enum class Kind {
+  tensor,
+  optional_tensor,
+  sizes,
+  mask,
+  string,
+  optional_string,
+  integer,
+  optional_integer,
+  symbolic,
+  optional_symbolic,
+  integers,
+  number,
+  optional_number,
+  numbers,
+  boolean,
+  optional_boolean,
+  scalar,
+  optional_dtype,
+  optional_device
+};
+
+// The types of arguments that are no tensors, beside SymInt[N], int[N] and bool[N].
+inline constexpr struct {
+  std::string_view type;
+  Kind kind;
+} attribute_types[] = {{"str", Kind::string},
+                       {"str?", Kind::optional_string},
+                       {"int", Kind::integer},
+                       {"int?", Kind::optional_integer},
+                       {"SymInt", Kind::symbolic},
+                       {"SymInt?", Kind::optional_symbolic},
+                       {"float", Kind::number},
+                       {"float?", Kind::optional_number},
+                       {"float[]", Kind::numbers},
+                       {"bool", Kind::boolean},
+                       {"bool?", Kind::optional_boolean},
+                       {"Scalar", Kind::scalar},
+                       {"ScalarType?", Kind::optional_dtype},
+                       {"Device?", Kind::optional_device}};
 
 constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kind::optional_tensor; }
+constexpr bool gives_sizes(Kind kind) { return kind == Kind::sizes || kind == Kind::integer || kind == Kind::symbolic; }
 
 // An argument or an output, which torch calls an argument too (c10::Argument).
 struct Argument {
@@ -197,15 +238,16 @@ constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
   if (type == "Tensor?") return Kind::optional_tensor;
   if (is_list(type, "SymInt")) return Kind::sizes;
   if (is_list(type, "bool")) return Kind::mask;
-  if (type == "str") return Kind::string;
-  if (type == "int") return Kind::integer;
-  if (type == "int[]") return Kind::integers;
-  if (type == "float") return Kind::number;
-  if (type == "float?") return Kind::optional_number;
-  mistake.require(
-      type == "bool",
-      {type, " is an unknown type; an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt[N], bool[N], ",
-       "str, int, int[], float, float? or bool"});
+  if (is_list(type, "int")) return Kind::integers;
+  const auto* const known = std::find_if(std::begin(attribute_types), std::end(attribute_types),
+                                         [&](const auto& each) { return each.type == type; });
+  if (mistake.require(
+          known != std::end(attribute_types),
+          {type, " is an unknown type; an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt, ",
+           "SymInt?, SymInt[N], int, int?, int[N], float, float?, float[], bool, bool?, bool[N], str, str?, ",
+           "Scalar, ScalarType? or Device?"})) {
+    return known->kind;
+  }
   return Kind::boolean;
 }
 
@@ -229,7 +271,7 @@ constexpr void parse_name(std::string_view text, std::string_view indices, bool 
   result.name = text.substr(0, end);
   text.remove_prefix(end);
   if (text.starts_with('[')) {
-    mistake.require(is_tensor(result.kind) || result.kind == Kind::sizes || result.kind == Kind::integer,
+    mistake.require(is_tensor(result.kind) || gives_sizes(result.kind),
                     {whole, " has a pattern; only a tensor, a list of sizes or an integer has one"});
     const auto close = std::min(find(text, "]") + 1, text.size());
     result.pattern = Pattern(text.substr(0, close), mistake);
@@ -400,7 +442,7 @@ struct Letters {
 
 constexpr void order_checks(Declaration& d) {
   Letters letters;
-  for (const Kind kind : {Kind::integer, Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
+  for (const Kind kind : {Kind::integer, Kind::symbolic, Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
     FixedList<size_t, max_arguments> left;
     for (size_t i = 0; i < d.arguments.size(); ++i) {
       if (d.arguments[i].kind != kind) continue;
