@@ -582,15 +582,20 @@ void convert_pair(Warp& w, const Instruction& i, uint32_t mask) {  // cvt.rn.f16
 // ---- memory
 
 // The number of pieces of memory that the lanes access together.
-uint64_t pieces(uint32_t lanes, const uint64_t* address, unsigned bytes, unsigned piece_bytes) {
+template <unsigned PieceBytes>
+uint64_t pieces(uint32_t lanes, const uint64_t* address, unsigned bytes) {
   uint64_t all[64];
   int n = 0;
+  bool is_sorted = true;
   for_lanes(lanes, [&](int l) {
-    for (uint64_t p = address[l] / piece_bytes; p <= (address[l] + bytes - 1) / piece_bytes; ++p) {
-      if (n == 0 || all[n - 1] != p) all[n++] = p;
+    for (uint64_t p = address[l] / PieceBytes; p <= (address[l] + bytes - 1) / PieceBytes; ++p) {
+      if (n != 0 && all[n - 1] == p) continue;
+      is_sorted = is_sorted && (n == 0 || all[n - 1] < p);
+      all[n++] = p;
     }
   });
-  if (!std::is_sorted(all, all + n)) std::sort(all, all + n);
+  if (is_sorted) return static_cast<uint64_t>(n);
+  std::sort(all, all + n);
   return static_cast<uint64_t>(std::unique(all, all + n) - all);
 }
 
@@ -602,9 +607,18 @@ uint64_t wavefronts(uint32_t lanes, const uint64_t* address, unsigned bytes) {
     const uint32_t part = at_once == 32 ? lanes : lanes & (((1u << at_once) - 1) << first);
     std::pair<uint64_t, uint64_t> words[128];  // a bank and its word
     int n = 0;
+    uint64_t lowest = ~uint64_t{0}, highest = 0;
     for_lanes(part, [&](int l) {
-      for (uint64_t word = address[l] / 4; word <= (address[l] + bytes - 1) / 4; ++word) words[n++] = {word % 32, word};
+      const uint64_t begin = address[l] / 4, last = (address[l] + bytes - 1) / 4;
+      lowest = std::min(lowest, begin);
+      highest = std::max(highest, last);
+      for (uint64_t word = begin; word <= last; ++word) words[n++] = {word % 32, word};
     });
+    if (n == 0) continue;
+    if (highest - lowest < 32) {  // no bank has two of these words
+      ++sum;
+      continue;
+    }
     std::sort(words, words + n);
     n = static_cast<int>(std::unique(words, words + n) - words);
     uint64_t most = 0;
@@ -628,7 +642,7 @@ void access(Warp& w, const Instruction& i, uint32_t mask, F f) {
     w.lane = l;
     const uint64_t a = (i.base.index >= 0 ? w.get(i.base, l) : 0) + static_cast<uint64_t>(i.offset);
     const Place place = resolve(w, i.space, a, bytes, l);
-    if (a % bytes != 0) {
+    if ((a & (bytes - 1)) != 0) {
       throw Error("misaligned: " + std::to_string(bytes) + " bytes at " +
                   name_of_memory(place.space, a & ~window_mask));
     }
@@ -645,8 +659,8 @@ void access(Warp& w, const Instruction& i, uint32_t mask, F f) {
   if (global && !i.is_constant) {
     const bool loads = i.access == Access::read;
     (loads ? c.load_bytes : c.store_bytes) += uint64_t{bytes} * static_cast<unsigned>(__builtin_popcount(global));
-    (loads ? c.load_sectors : c.store_sectors) += pieces(global, address, bytes, 32);
-    c.lines += pieces(global, address, bytes, 128);
+    (loads ? c.load_sectors : c.store_sectors) += pieces<32>(global, address, bytes);
+    c.lines += pieces<128>(global, address, bytes);
   }
   if (shared) c.wavefronts += wavefronts(shared, address, bytes);
 }
@@ -683,6 +697,21 @@ void slice(Warp& w, const Instruction& i, uint32_t mask) {
   w.slice[1] = end;
 }
 
+// Whether as many bytes as T has are defined, each of which is 0 or 1.
+template <class T>
+bool are_defined(const unsigned char* defined) {
+  T bytes;
+  std::memcpy(&bytes, defined, sizeof(T));
+  return bytes == static_cast<T>(0x0101'0101'0101'0101);
+}
+
+bool are_defined(const unsigned char* defined, int size) {
+  return size == 1   ? *defined == 1
+         : size == 2 ? are_defined<uint16_t>(defined)
+         : size == 4 ? are_defined<uint32_t>(defined)
+                     : are_defined<uint64_t>(defined);
+}
+
 uint64_t read(const unsigned char* from, int size, bool is_signed) {
   switch (size) {
     case 1:
@@ -712,7 +741,7 @@ void ld(Warp& w, const Instruction& i, uint32_t mask) {
   access(w, i, mask, [&](int l, const unsigned char* memory, const unsigned char* defined) {
     for (int k = 0; k < i.count; ++k) {
       values[k][l] = read(memory + k * i.size, i.size, i.is_signed);
-      if (defined) {
+      if (defined && !are_defined(defined + k * i.size, i.size)) {
         for (int b = 0; b < i.size; ++b) {
           if (defined[k * i.size + b]) continue;
           undefined_halves[k][b / 2] |= 1u << l;
