@@ -467,5 +467,9 @@ function(_cppcuda_add_isa_objects target isa)
     # of them, which then often fails.
     target_compile_options(${target} PRIVATE -finline-limit=20000 --param=max-completely-peel-times=14)
   endif()
+  if(CPPCUDA_BUILD_TESTS AND isa STREQUAL "base" AND "avx2" IN_LIST CPPCUDA_COMPILED_ISAS AND NOT CPPCUDA_SANITIZE
+     AND NOT CPPCUDA_COVERAGE)
+    target_compile_options(${target} PRIVATE -O1) # in half the time; no test measures these kernels
+  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # these files are the largest
 endfunction()

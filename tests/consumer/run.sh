@@ -38,7 +38,7 @@ tells() { # log of CMake, which breaks the lines of its messages; what it has to
 configure() { # build folder, further arguments
   local folder=$1
   shift
-  clean "$cmake" -S "$temp/source" -B "$folder" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release "$@"
+  clean "$cmake" -S "$temp/source" -B "$folder" "${generator[@]}" "$@"
 }
 
 say "configure and build"
