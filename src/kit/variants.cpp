@@ -472,11 +472,11 @@ struct WriterUnderVmap final : c10::OperatorKernel {
 };
 
 #if TORCH_VERSION_MINOR >= 13
-constexpr bool has_tags = true;
-constexpr auto out_tag = at::Tag::out, in_place_tag = at::Tag::inplace;
+constexpr bool returns_self = true;
+constexpr auto in_place_tag = at::Tag::inplace;
 #else
-constexpr bool has_tags = false;
-constexpr auto out_tag = at::Tag::pt2_compliant_tag, in_place_tag = out_tag;
+constexpr bool returns_self = false;
+constexpr auto in_place_tag = at::Tag::pt2_compliant_tag;
 #endif
 
 // "Tensor(a!)" for tensor number 0.
@@ -520,26 +520,22 @@ void define_variants(torch::Library& library, const Declaration& f, const std::s
     append_argument(self, f.arguments[i]);
   }
   if (f.keyword_only >= f.arguments.size()) out += ", *";
-  std::string results;
   for (size_t o = 0; o < f.outputs.size(); ++o) {
     out += ", " + written_type(o) + " out" + (f.outputs.size() == 1 ? "" : std::to_string(o));
-    results += (o == 0 ? "" : ", ") + written_type(o);
   }
-  const auto define = [&](const std::string& schema, bool returns, at::Tag tag) {
-    std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
-    if (returns) tags.push_back(tag);
-    library.def((schema + ") -> (" + (returns ? results : "") + ")").c_str(), std::as_const(tags));
-  };
   const Variant variant(c10::Dispatcher::singleton().findSchemaOrThrow(std::string(f.name).c_str(), ""), memory);
-  define(out, has_tags && f.outputs.size() > 1, out_tag);
+  std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
+  library.def((out + ") -> ()").c_str(), std::as_const(tags));
   implement_variant(library, f, name + ".out", variant);
   if (!in_place) return;
-  define(self, has_tags, in_place_tag);
+  self += ") -> " + (returns_self ? written_type(0) : "()");
+  if (returns_self) tags.push_back(in_place_tag);
+  library.def(self.c_str(), std::as_const(tags));
   implement_variant(library, f, name + "_", variant);
   if (sharding_rule.empty()) return;
   std::string rule = sharding_rule;
   const size_t arrow = rule.find("->") + 2;
-  if (!has_tags) rule.erase(arrow, rule.find(' ') - arrow);
+  if (!returns_self) rule.erase(arrow, rule.find(' ') - arrow);
   define_sharding(library, name + "_", rule);
 }
 

@@ -4,10 +4,10 @@
 // `out` (`out0`, `out1`, ... if f returns several tensors), and f_, which writes to the first argument. They run the
 // kernels of f, which take the tensors in place of new memory.
 //
-// From torch 2.13 on f_ returns this argument and has Tag::inplace, and f.out with several outputs returns these and
-// has Tag::out, with which Inductor calls it on memory that it uses again. Before, they return nothing. Neither does
-// f.out with one output: with the tag, torch 2.15 cannot compile programs for AOTInductor, and Inductor passes
-// arguments that have a default twice, and optional tensors in the wrong places.
+// From torch 2.13 on f_ returns this argument and has Tag::inplace. f.out returns nothing and has no Tag::out. With it,
+// Inductor of torch 2.15 would call f.out on memory that it uses again, but compiles no call with sizes that are not
+// known if f has several outputs, and if it has one, no program for AOTInductor; it also passes arguments that have a
+// default twice, and optional tensors in the wrong places.
 
 #include <torch/library.h>
 #include <torch/version.h>
