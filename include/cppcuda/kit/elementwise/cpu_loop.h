@@ -185,63 +185,76 @@ struct ElementwiseLoop {
   }
 };
 
-// The loop of a formula of points (points.h). The values of a block of points are collected first, each in a row of its
-// own, so that a register has the same value of several points. data and steps are those of the tensors' first values.
-// After the steps, one for each tensor, come the distances of all values from the first one of their tensor.
-template <class Math, class T, class... Attributes>
-struct PointLoop {
-  using A = opmath<T>;
-  using V = Vec<A, /*Fast*/ sizeof(T) == 2>;
-  static constexpr int tensors = Math::outputs + Math::inputs;
-  static constexpr bool may_have_sums = Math::tensors > 1 && Math::outputs > 1;
-  static constexpr int64_t block = 64;
+// The values of a block of points, each in a row of its own, so that a register has the same value of several points.
+inline constexpr int64_t block_of_points = 64;
 
-  // sums has a bit for each output that is added up. The compiler fuses no products with sums: it would fuse others if
-  // fewer gradients are requested, and these would then have other bits.
+// Computes a block in the type A, whatever the dtype is, so that the formula is compiled once for all 16-bit dtypes and
+// float32. The compiler fuses no products with sums: it would fuse others if fewer gradients are requested, and these
+// would then have other bits.
+template <class Math, class A, class... Attributes>
+struct PointBlock {
+  using V = Vec<A>;
+  using Row = A[block_of_points];
+
 #if !defined(__clang__)
   [[gnu::optimize("fp-contract=off")]]
 #endif
+  [[gnu::noinline]] CPPCUDA_FLATTEN static void
+  compute(const Row* in, Row* out, int64_t n, unsigned requested, Attributes... math) {
+    for (int64_t i = 0; i < n; i += V::lanes) {
+      V from[Math::in_count], to[Math::out_count];
+      for_constants<Math::in_count>([&](auto row) CPPCUDA_LAMBDA { from[row] = V::load(in[row] + i); });
+      Math{math...}(from, to, requested);
+      for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
+        if ((requested >> o & 1) == 0) return;
+        for_constants<Math::own[o].count()>([&](auto v) CPPCUDA_LAMBDA {
+          constexpr int row = Math::first_row(o) + v;
+          to[row].store(out[row] + i);
+        });
+      });
+    }
+  }
+};
+
+// The loop of a formula of points (points.h). data and steps are those of the tensors' first values. After the steps,
+// one for each tensor, come the distances of all values from the first one of their tensor.
+template <class Math, class T, class... Attributes>
+struct PointLoop {
+  using A = opmath<T>;
+  using V = Vec<A>;
+  static constexpr int tensors = Math::outputs + Math::inputs;
+  static constexpr bool may_have_sums = Math::tensors > 1 && Math::outputs > 1;
+  static constexpr int64_t block = block_of_points;
+
+  // sums has a bit for each output that is added up.
   CPPCUDA_FLATTEN static void run(char* const* data, const int64_t* steps, int64_t n, unsigned sums,
                                   Attributes... math) {
     unsigned requested = 0;
     for (int o = 0; o < Math::outputs; ++o) requested |= static_cast<unsigned>(data[o] != nullptr) << o;
     const int64_t* const distances = steps + tensors;
-    T in[Math::in_count][block], out[Math::out_count][block];
-    A to_sum[may_have_sums ? Math::out_count : 1][block];
+    alignas(64) A in[Math::in_count][block], out[Math::out_count][block];
     for (int64_t begin = 0; begin < n; begin += block) {
       const int64_t count = n - begin < block ? n - begin : block;
       for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
         constexpr int t = Math::outputs + i, row = Math::first_row(t);
         if (steps[t] == 0) {  // all points have the same values
           for (int v = 0; v < Math::own[t].count() && begin == 0; ++v) {
-            const T value = *reinterpret_cast<const T*>(data[t] + distances[row + v]);
-            for (T& each : in[row - Math::out_count + v]) each = value;
+            const A value = static_cast<A>(*reinterpret_cast<const T*>(data[t] + distances[row + v]));
+            for (A& each : in[row - Math::out_count + v]) each = value;
           }
           return;
         }
         read<Math::own[t].count()>(data[t] + begin * steps[t], steps[t], distances + row, count,
                                    in + row - Math::out_count);
       });
-      for (int64_t i = 0; i < count; i += V::lanes) {
-        V from[Math::in_count], to[Math::out_count];
-        for_constants<Math::in_count>([&](auto row) CPPCUDA_LAMBDA { from[row] = V::load(in[row] + i); });
-        Math{math...}(from, to, requested);
-        for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
-          if ((requested >> o & 1) == 0) return;
-          const bool is_sum = may_have_sums && (sums >> o & 1) != 0;
-          for_constants<Math::own[o].count()>([&](auto v) CPPCUDA_LAMBDA {
-            constexpr int row = Math::first_row(o) + v;
-            is_sum ? to[row].store(to_sum[may_have_sums ? row : 0] + i) : to[row].store(out[row] + i);
-          });
-        });
-      }
+      PointBlock<Math, A, Attributes...>::compute(in, out, count, requested, math...);
       for_constants<Math::outputs>([&](auto o) CPPCUDA_LAMBDA {
         if ((requested >> o & 1) == 0) return;
         constexpr int row = Math::first_row(o), values = Math::own[o].count();
         char* const at = data[o] + begin * steps[o];
         if constexpr (may_have_sums) {
           if ((sums >> o & 1) != 0) {
-            for (int v = 0; v < values; ++v) add_to_sums<V>(at + distances[row + v], steps[o], to_sum[row + v], count);
+            for (int v = 0; v < values; ++v) add_to_sums<V>(at + distances[row + v], steps[o], out[row + v], count);
             return;
           }
         }
@@ -261,7 +274,15 @@ struct PointLoop {
 
   // Copies the values of n points to rows. The compiler makes vector instructions of the loop over few dense values.
   template <int values>
-  CPPCUDA_INLINE static void read(const char* from, int64_t step, const int64_t* distances, int64_t n, T (*to)[block]) {
+  CPPCUDA_INLINE static void read(const char* from, int64_t step, const int64_t* distances, int64_t n,
+                                  A (*rows)[block]) {
+    T narrow[std::is_same_v<T, A> ? 1 : values][block];
+    const auto to = [&] {
+      if constexpr (std::is_same_v<T, A>)
+        return rows;
+      else
+        return narrow;
+    }();
     if (is_dense<values>(step, distances)) {
       const T* const dense = reinterpret_cast<const T*>(from);
       for (int64_t i = 0; i < n; ++i) {
@@ -275,11 +296,28 @@ struct PointLoop {
     for (int64_t i = n; i % V::lanes != 0; ++i) {  // the rest of the last register
       for (int v = 0; v < values; ++v) __builtin_memset(&to[v][i], 0, sizeof(T));
     }
+    if constexpr (!std::is_same_v<T, A>) {
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; i += V::lanes) V::load(narrow[v] + i).store(rows[v] + i);
+      }
+    }
   }
 
   template <int values>
   CPPCUDA_INLINE static void write(char* to, int64_t step, const int64_t* distances, int64_t n,
-                                   const T (*from)[block]) {
+                                   const A (*rows)[block]) {
+    T narrow[std::is_same_v<T, A> ? 1 : values][block];
+    const auto from = [&] {
+      if constexpr (std::is_same_v<T, A>)
+        return rows;
+      else
+        return narrow;
+    }();
+    if constexpr (!std::is_same_v<T, A>) {
+      for (int v = 0; v < values; ++v) {
+        for (int64_t i = 0; i < n; i += V::lanes) V::load(rows[v] + i).store(narrow[v] + i);
+      }
+    }
     if (is_dense<values>(step, distances)) {
       T* const dense = reinterpret_cast<T*>(to);
       for (int64_t i = 0; i < n; ++i) {
