@@ -71,11 +71,12 @@ def test_volume_of_one_channel() -> None:
 
 def test_trilinear_rows_past_2_31() -> None:
     """The offsets of rows, not of features, need 64 bits: checks a few rows of a very tall tensor."""
-    rows = (1 << 31) // 8 + 5
-    needs_memory(rows * (8 + 1 + 3) * 2)
-    feats = zeros(rows, 8, 1)
+    features = 8  # with one, there are eight times as many rows, which take as much longer
+    rows = (1 << 31) // (8 * features) + 5
+    needs_memory(rows * (9 * features + 3) * 2)
+    feats = zeros(rows, 8, features)
     at = torch.cat([torch.tensor([0, 1, rows // 2]), torch.arange(rows - 4099, rows)])
-    feats[at] = torch.randn(len(at), 8, 1, dtype=torch.bfloat16)
+    feats[at] = torch.randn(len(at), 8, features, dtype=torch.bfloat16)
     points = torch.full((1, 3), 0.25, dtype=torch.bfloat16).expand(rows, 3)
     out = cppcuda.functional.trilinear(feats, points)
     expected = trilinear_reference(feats[at].double(), points[at].double())
