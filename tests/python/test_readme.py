@@ -60,6 +60,9 @@ def cpp_program(tmp_path: Path) -> Path:
 def test_cpp(cpp_program: Path) -> None:
     (project,) = blocks("cmake")
     (cpp_program / "CMakeLists.txt").write_text(project)
+    # The other test compiles the program as it is. torch/torch.h takes most of the time.
+    main = cpp_program / "main.cpp"
+    main.write_text(main.read_text().replace("torch/torch.h", "ATen/ATen.h").replace("torch::", "at::"))
     run(command("cmake"), cpp_program)
     run("cmake --build build", cpp_program)
     assert run("build/app", cpp_program) == "[1000, 8, 32] [1000, 3]\n"

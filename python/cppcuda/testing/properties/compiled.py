@@ -227,7 +227,7 @@ CONTEXTS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (recorded_comp
 def compiled_autograd(entry: OpEntry, name: str) -> None:
     """For every set of gradients that can be requested."""
     sample = entry.sample(name)
-    for wanted in some_of(itertools.product((False, True), repeat=len(sample.tensors)), 40):
+    for wanted in some_of(itertools.product((False, True), repeat=len(sample.tensors)), 16):
         values = []
         for f in both(entry, sample):
             tensors = tuple(t.detach().requires_grad_(w) for t, w in zip(sample.tensors, wanted, strict=True))
