@@ -1,7 +1,12 @@
-"""tools/kernel_report.py, with excerpts of cuobjdump's output. scripts/test runs it on the built library."""
+"""tools/kernel_report.py, with excerpts of cuobjdump's output, and what it reports of the built library.
+
+CPPCUDA_KERNEL_REPORT  the JSON file of that report, which scripts/test makes; its text is beside it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -166,3 +171,13 @@ def test_three_numbers_are_not_a_pack() -> None:
 def test_missing_library(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert report.main([str(tmp_path / "none.so")]) == 2
     assert "no such library" in capfd.readouterr().err
+
+
+def test_built_library() -> None:
+    name = os.environ.get("CPPCUDA_KERNEL_REPORT")
+    if not name:
+        pytest.skip("CPPCUDA_KERNEL_REPORT is not set (scripts/test sets it if the kernels have machine code)")
+    kernels = json.loads(Path(name).read_text())
+    assert {k["op"] for k in kernels} >= {"lltm_cell", "quick_gelu", "sigmoid", "trilinear", "upsample_bilinear2d"}
+    count = len({k["arch"] for k in kernels})
+    assert f"{len(kernels)} kernels, {count} architecture" in Path(name).with_suffix(".txt").read_text()
