@@ -112,7 +112,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 
 
 # The compiler sees one kind of node for every operator: of attributes, of two outputs, and of sizes.
-COMPILED = {"scale", "sincos", "crop_or_pad"}
+COMPILED = {"scale", "swish", "sincos", "crop_or_pad"}
 # The gradients of blend, gated and lorentzian are one operator of all tensors, also of those whose values it does not
 # use. trilinear's formula is written by hand and keeps more than it needs.
 EXCEPTIONS = {
