@@ -133,4 +133,6 @@ def load_library(name: str, package: str | Path, *, namespace: str | None = None
         )
     if decompose:
         allow_decomposition(namespace, path)
+    if hasattr(getattr(torch.ops, namespace), "_found_sizes"):
+        importlib.import_module("cppcuda._fake").register_fakes(namespace)
     return path

@@ -24,7 +24,7 @@ using torch::dynamo::autograd::PackedArgs;
 // More of them are in memory of their own.
 constexpr size_t few = 8;
 
-bool is_requested(size_t o, std::span<const Attribute> attributes) {
+bool mask_requests(size_t o, std::span<const Attribute> attributes) {
   return std::all_of(attributes.begin(), attributes.end(), [&](const Attribute& a) {
     const auto* const mask = std::get_if<OutputMask>(&a);
     return mask == nullptr || (*mask)[o];
@@ -50,7 +50,7 @@ variable_list run_vjp(const AnyFormula& formula, const variable_list& grads, Sav
   c10::SmallVector<Tensor, few> outputs(formula.outputs);
   bool any = false;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (is_requested(o, saved.attributes)) outputs[o] = grads[o];
+    if (mask_requests(o, saved.attributes)) outputs[o] = grads[o];
     any |= outputs[o].defined();
   }
   if (!any) return result;
@@ -65,10 +65,27 @@ variable_list run_vjp(const AnyFormula& formula, const variable_list& grads, Sav
 // For compiled autograd, which needs a cache key and replaces sizes by symbolic values while it traces.
 template <class T>
 void collect(torch::dynamo::autograd::CompiledNodeArgs& args, const T& attribute) {
-  args.collect(attribute);
+  if constexpr (std::is_convertible_v<const T&, const OutputMask&>) {
+    args.collect(std::string(attribute.begin(), attribute.end()));
+  } else if constexpr (requires { args.collect(attribute); }) {
+    args.collect(attribute);
+  } else {
+    args.collect(c10::IValue(attribute));
+  }
 }
-void collect(torch::dynamo::autograd::CompiledNodeArgs& args, const OutputMask& attribute) {
-  args.collect(std::string(attribute.begin(), attribute.end()));
+
+template <class T>
+using Packed = std::conditional_t<std::is_same_v<T, BoolList>, OutputMask, T>;
+
+template <class T>
+at::TypePtr packed_type() {
+  if constexpr (std::is_same_v<T, at::Generator>) {
+    return at::GeneratorType::get();
+  } else if constexpr (std::is_same_v<T, std::optional<at::Generator>>) {
+    return at::OptionalType::create(at::GeneratorType::get());
+  } else {
+    return IValuePacker<T>::packed_type();
+  }
 }
 
 // `attributes` have the types of those that were packed.
@@ -79,7 +96,7 @@ variable_list unpack_and_run(const AnyFormula& formula, std::vector<Attribute> a
   for (size_t i = 0; i < formula.inputs; ++i) saved.inputs.push_back(args.unpack<Tensor>());
   for (size_t o = 0; o < formula.outputs; ++o) saved.outputs.push_back(args.unpack<Tensor>());
   for (Attribute& attribute : attributes) {
-    std::visit([&]<class T>(T& a) { a = args.unpack<T>(); }, attribute);
+    std::visit([&]<class T>(T& a) { static_cast<Packed<T>&>(a) = args.unpack<Packed<T>>(); }, attribute);
   }
   const auto need = args.unpack<std::vector<bool>>();
   const auto inputs = saved.inputs;
@@ -142,8 +159,8 @@ class FormulaNode final : public torch::autograd::Node {
     PackedArgs args;
     std::vector<at::TypePtr> types;
     const auto pack = [&]<class T>(const T& value) {
-      args.pack(value);
-      types.push_back(IValuePacker<T>::packed_type());
+      args.pack<Packed<T>>(value);
+      types.push_back(packed_type<Packed<T>>());
     };
     const SavedCall values = unpack();
     for (const Tensor& t : values.inputs) pack(t);
@@ -204,6 +221,8 @@ class FormulaNode final : public torch::autograd::Node {
       if (auto* const size = std::get_if<c10::SymInt>(&a)) f(*size);
       if (auto* const size = std::get_if<std::optional<c10::SymInt>>(&a)) f(*size);
       if (auto* const sizes = std::get_if<std::vector<c10::SymInt>>(&a)) f(*sizes);
+      auto* const optional_sizes = std::get_if<std::optional<std::vector<c10::SymInt>>>(&a);
+      if (optional_sizes != nullptr && optional_sizes->has_value()) f(**optional_sizes);
     }
   }
 
@@ -232,7 +251,7 @@ void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> input
   c10::SmallVector<Tensor, few> results(outputs.size());
   formula.jvp(tangents.data(), primals, results.data());
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (results[o].defined() && is_requested(o, owned)) {
+    if (results[o].defined() && mask_requests(o, owned)) {
       outputs[o]._set_fw_grad(results[o].to(outputs[o].scalar_type()), /*level=*/0, /*is_inplace_op=*/false);
     }
   }

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <sstream>
 
@@ -31,9 +32,33 @@ bool expect_equal(const c10::SymInt& a, const c10::SymInt& b) {
 // "float32", as Python spells it.
 std::string spell(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 
+// "int8, int16 or int32"
+std::string spell(Dtypes dtypes) {
+  std::string result;
+  for (size_t i = std::size(dtype_names); i-- > 0;) {
+    if ((dtypes >> i & 1) == 0) continue;
+    const Dtypes before = dtypes & ((1U << i) - 1);
+    const std::string_view separator = before == 0 ? "" : (dtypes >> (i + 1)) == 0 ? " or " : ", ";
+    result = std::string(separator) + std::string(dtype_names[i]) + result;
+  }
+  return result;
+}
+
+constexpr at::ScalarType dtypes_by_name[] = {
+    at::kDouble, at::kFloat, at::kHalf,  at::kBFloat16, at::kComplexFloat, at::kComplexDouble, at::kBool,
+    at::kByte,   at::kChar,  at::kShort, at::kInt,      at::kLong,         at::kFloat8_e4m3fn, at::kFloat8_e5m2};
+static_assert(std::size(dtypes_by_name) == std::size(dtype_names));
+
 }  // namespace
 
 namespace detail {
+
+at::ScalarType dtype_of(Dtypes bit) { return dtypes_by_name[std::countr_zero(bit)]; }
+
+Dtypes bit_of(at::ScalarType dtype) {
+  const auto* const at = std::find(std::begin(dtypes_by_name), std::end(dtypes_by_name), dtype);
+  return at == std::end(dtypes_by_name) ? 0 : 1U << (at - std::begin(dtypes_by_name));
+}
 
 std::string library_name_in_capitals() {
   std::string name = library_name();
@@ -55,18 +80,10 @@ void Checker::strided(std::string_view argument, const Tensor& t) const {
               t.layout());
 }
 
-void Checker::floating(std::string_view argument, const Tensor& t) const {
+void Checker::dtypes(std::string_view argument, const Tensor& t, Dtypes dtypes) const {
   strided(argument, t);
-  const auto dtype = t.scalar_type();
-  TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || is_16bit(dtype), op_, ": ", argument,
-              " must be of dtype float64, float32, float16 or bfloat16, got ", spell(dtype));
-}
-
-void Checker::indices(std::string_view argument, const Tensor& t) const {
-  strided(argument, t);
-  const auto dtype = t.scalar_type();
-  TORCH_CHECK(dtype == at::kInt || dtype == at::kLong, op_, ": ", argument, " must be of dtype int32 or int64, got ",
-              spell(dtype));
+  TORCH_CHECK((detail::bit_of(t.scalar_type()) & dtypes) != 0, op_, ": ", argument, " must be of dtype ", spell(dtypes),
+              ", got ", spell(t.scalar_type()));
 }
 
 void Checker::same_device(std::string_view argument, const Tensor& t, std::string_view other,
@@ -145,7 +162,9 @@ void Checker::shape(std::string_view argument, c10::SymIntArrayRef sizes, const 
   };
   TORCH_CHECK(sizes.size() == pattern.rank() - missing, op_, ": ", argument, " must be ", expected(), ", got ", sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
+    if (pattern.is_any(i + missing)) continue;
     const auto sum = pattern[i + missing];
+    check_divisible(argument, pattern, sum);
     if (const auto* rest = new_letter(sum)) {
       c10::SymInt left = sizes[i];
       if (sum.size() > 1) {
@@ -169,7 +188,32 @@ c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
         TORCH_INTERNAL_ASSERT(!letter || find(letter), "no size is known of ", letter);
       }
     }
+    check_divisible("the output", pattern, pattern[i]);
     result.push_back(value(pattern[i]));
+    const auto is_negative = [](const auto& term) { return term.factor < 0; };
+    if (std::any_of(pattern[i].begin(), pattern[i].end(), is_negative)) {
+      TORCH_SYM_CHECK(result.back().sym_ge(0), op_, ": the output must be ", pattern.text(), spell_letters(pattern[i]),
+                      ", which is negative");
+    }
+  }
+  return result;
+}
+
+void Checker::check_divisible(std::string_view what, const Pattern& pattern, Pattern::Sum sum) const {
+  for (const auto& term : sum) {
+    if (term.divisor == 1) continue;
+    TORCH_SYM_CHECK((product(term) % term.divisor).sym_eq(0), op_, ": ", what, " must be ", pattern.text(),
+                    spell_letters(sum), ", which is not divisible by ", term.divisor);
+  }
+}
+
+c10::SymInt Checker::product(const Pattern::Term& term) const {
+  c10::SymInt result = term.factor;
+  for (const char letter : {term.letter, term.other}) {
+    if (!letter) continue;
+    const Dim* dim = find(letter);
+    if (!dim) return c10::SymInt(0);
+    result = result == 1 ? dim->size : result * dim->size;
   }
   return result;
 }
@@ -180,14 +224,7 @@ size_t Checker::missing_dims(const Pattern& pattern) const {
 
 c10::SymInt Checker::value(Pattern::Sum sum) const {
   const auto value_of = [&](const Pattern::Term& term) {
-    c10::SymInt product = term.factor;
-    for (const char letter : {term.letter, term.other}) {
-      if (!letter) continue;
-      const Dim* dim = find(letter);
-      if (!dim) return c10::SymInt(0);
-      product = product == 1 ? dim->size : product * dim->size;
-    }
-    return product;
+    return term.divisor == 1 ? product(term) : product(term) / term.divisor;
   };
   c10::SymInt result = value_of(sum[0]);
   for (const auto& term : sum.subspan(1)) result += value_of(term);

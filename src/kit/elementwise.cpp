@@ -34,7 +34,7 @@ at::TensorIterator iterator_over(TensorRefs tensors, size_t outputs) {
   return config.build();
 }
 
-constexpr size_t max_operands = 2 * max_arguments;
+constexpr size_t max_operands = 32;
 
 // The arguments of an iterator's loop. The steps of the outer loop follow those of the inner one.
 struct IteratorLoop {
@@ -87,8 +87,8 @@ void run_rows(TensorRefs tensors, std::span<const int64_t> offsets, std::span<co
               const IteratorLoop& of, Row row) {
   const size_t operands = std::count_if(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; });
   std::array<char*, max_operands> data{};
-  c10::SmallVector<int64_t, max_operands> steps(tensors.size());
-  steps.append(distances.begin(), distances.end());
+  std::vector<int64_t> steps(tensors.size());  // gcc 12 warns falsely about a SmallVector
+  steps.insert(steps.end(), distances.begin(), distances.end());
   for (int64_t j = 0; j < of.outer; ++j) {
     for (size_t t = 0, operand = 0; t < tensors.size(); ++t) {
       steps[t] = tensors.back()->element_size();

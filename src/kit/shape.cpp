@@ -17,6 +17,26 @@ const Tensor* tensor(const Declaration& d, ArgumentPointers arguments, size_t i)
   return optional ? &*optional : nullptr;
 }
 
+// Calls f(name, tensor) for the tensors in argument i, a list. Their names are "xs[0]", "xs[1]", ...
+template <class F>
+void for_each_in_list(const Declaration& d, ArgumentPointers arguments, size_t i, F f) {
+  const auto name = [&](size_t e) { return std::string(d.arguments[i].name) + "[" + std::to_string(e) + "]"; };
+  const auto in_list = [&](at::TensorList list) {
+    for (size_t e = 0; e < list.size(); ++e) f(name(e), list[e]);
+  };
+  if (d.arguments[i].kind == Kind::tensors) in_list(get<at::TensorList>(arguments, i));
+  if (d.arguments[i].kind == Kind::maybe_tensors) {
+    in_list(get<std::optional<at::TensorList>>(arguments, i).value_or(at::TensorList()));
+  }
+  if (d.arguments[i].kind == Kind::optional_tensors) {
+    const auto& list = get<c10::List<OptionalTensor>>(arguments, i);
+    for (size_t e = 0; e < list.size(); ++e) {
+      const OptionalTensor t = list[e];
+      if (t.has_value()) f(name(e), *t);
+    }
+  }
+}
+
 bool is_requested(const Declaration& d, size_t o, ArgumentPointers arguments) {
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     if (d.arguments[i].kind == Kind::mask && !get<c10::List<bool>>(arguments, i)[o]) return false;
@@ -25,6 +45,12 @@ bool is_requested(const Declaration& d, size_t o, ArgumentPointers arguments) {
 }
 
 }  // namespace
+
+void check_dtype(const Checker& check, const Declaration& d, size_t i, std::string_view name, const Tensor& t) {
+  const size_t root = d.dtype_of(i);
+  const Dtypes dtypes = root < d.arguments.size() ? d.arguments[root].dtypes : d.arguments[i].dtypes;
+  check.dtypes(name, t, dtypes != 0 ? dtypes : floating_dtypes);
+}
 
 Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers arguments) {
   Checker check(op);
@@ -35,19 +61,34 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const Argument& a = d.arguments[i];
     const Tensor* const t = is_tensor(a.kind) ? tensor(d, arguments, i) : nullptr;
-    if (t != nullptr) a.is_index ? check.indices(a.name, *t) : check.floating(a.name, *t);
+    if (t != nullptr) check_dtype(check, d, i, a.name, *t);
+    for_each_in_list(d, arguments, i,
+                     [&](const std::string& name, const Tensor& each) { check_dtype(check, d, i, name, each); });
   }
+  // The tensor whose device the others have, and its name.
+  const Tensor* first = d.first < d.arguments.size() ? &get<Tensor>(arguments, d.first) : nullptr;
+  std::string_view name_of_first = first != nullptr ? d.arguments[d.first].name : std::string_view();
+  std::string in_list;
+  const auto check_beside = [&](size_t i, std::string_view name, const Tensor& t) {
+    const Argument& a = d.arguments[i];
+    const bool is_like = a.dtypes == 0 && a.like < d.arguments.size() && is_tensor(d.arguments[a.like].kind);
+    if (const Tensor* const other = is_like ? tensor(d, arguments, a.like) : nullptr) {
+      const std::string_view like = d.arguments[a.like].name;
+      a.is_opmath    ? check.opmath_dtype(name, t, like, *other)
+      : a.keeps_wide ? check.same_or_wider_dtype(name, t, like, *other)
+                     : check.same_dtype(name, t, like, *other);
+    }
+    if (first != nullptr) return check.same_device(name, t, name_of_first, *first);
+    first = &t;
+    name_of_first = in_list = name;
+  };
   for (const size_t i : d.by_need) {
     const Tensor* const t = i == d.first ? nullptr : tensor(d, arguments, i);
-    if (t == nullptr) continue;
-    const Argument &a = d.arguments[i], &like = d.arguments[a.like];
-    const Tensor* const other = a.is_index ? nullptr : tensor(d, arguments, a.like);
-    if (other != nullptr) {
-      a.is_opmath    ? check.opmath_dtype(a.name, *t, like.name, *other)
-      : a.keeps_wide ? check.same_or_wider_dtype(a.name, *t, like.name, *other)
-                     : check.same_dtype(a.name, *t, like.name, *other);
-    }
-    check.same_device(a.name, *t, d.arguments[d.first].name, get<Tensor>(arguments, d.first));
+    if (t != nullptr) check_beside(i, d.arguments[i].name, *t);
+  }
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    for_each_in_list(d, arguments, i,
+                     [&](const std::string& name, const Tensor& each) { check_beside(i, name, each); });
   }
   for (const auto& r : d.requirements) {
     if (!is_requested(d, r.output, arguments)) continue;
@@ -63,6 +104,9 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
       check.shape(a.name, c10::SymInt(get<int64_t>(arguments, i)), a.pattern);
     } else if (a.kind == Kind::sizes) {
       check.shape(a.name, get<c10::SymIntArrayRef>(arguments, i), a.pattern);
+    } else if (is_tensor_list(a.kind)) {
+      for_each_in_list(d, arguments, i,
+                       [&](const std::string& name, const Tensor& each) { check.shape(name, each, a.pattern); });
     } else if (const Tensor* const t = tensor(d, arguments, i)) {
       check.shape(a.name, *t, a.pattern);
     }
@@ -75,7 +119,7 @@ Output output_of(const Checker& checked, const Declaration& d, size_t o, Argumen
   const auto& like = get<Tensor>(arguments, declared.like);
   if (!is_requested(d, o, arguments)) return placeholder(like);
   at::TensorOptions options = like.options();
-  if (declared.is_index) options = options.dtype(at::kLong);
+  if (declared.dtypes != 0) options = options.dtype(dtype_of(declared.dtypes));
   if (declared.is_opmath) options = options.dtype(at::toOpMathType(like.scalar_type()));
   return {checked.sizes(declared.pattern), options};
 }

@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <numeric>
@@ -111,12 +112,32 @@ std::span<c10::IValue> arguments_of(const OperatorHandle& op, Stack* stack) {
   return std::span(*stack).last(op.schema().arguments().size());
 }
 
+// Calls f for the tensors that an argument is or has.
+template <class F>
+void for_each_tensor(const c10::IValue& value, F f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) f(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& each : value.toListRef()) for_each_tensor(each, f);
+  }
+}
+
+// The argument with other tensors.
+template <class F>
+c10::IValue with_tensors(const c10::IValue& value, F f) {
+  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(f(value.toTensor())) : value;
+  if (!value.isTensorList() && !value.isOptionalTensorList()) return value;
+  c10::List<c10::IValue> list = value.toList().copy();
+  for (size_t i = 0; i < list.size(); ++i) list.set(i, with_tensors(list.get(i), f));
+  return list;
+}
+
 Tensors written_in(const OperatorHandle& op, Stack* stack) {
   Tensors result;
   const auto values = arguments_of(op, stack);
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < values.size(); ++i) {
-    if (is_written(arguments[i]) && values[i].isTensor()) result.push_back(values[i].toTensor());
+    if (is_written(arguments[i])) for_each_tensor(values[i], [&](const Tensor& t) { result.push_back(t); });
   }
   return result;
 }
@@ -147,20 +168,17 @@ void check_like(const FunctionSchema& schema, size_t o, const Tensor& out, const
 }
 
 // Throws if elements of a tensor are known to share memory (a stride of 0), like at::assert_no_internal_overlap.
-void check_writable(const FunctionSchema& schema, size_t o, const Tensor& out) {
-  TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ",
-              written_argument(schema, o).name(), " must not have elements that share memory, got strides ",
-              out.sym_strides());
+void check_writable(const FunctionSchema& schema, const c10::Argument& argument, const Tensor& out) {
+  TORCH_CHECK(at::has_internal_overlap(out) != at::MemOverlap::Yes, op_name(schema), ": ", argument.name(),
+              " must not have elements that share memory, got strides ", out.sym_strides());
 }
 
 // Throws if a call that writes would silently lose the gradient of an argument. If it is a call of f.out or f_, the
 // error names f.
 void check_loses_no_gradient(const FunctionSchema& schema, std::span<const c10::IValue> values, bool is_variant) {
-  for (size_t lost = 0; lost < values.size(); ++lost) {
-    if (!values[lost].isTensor() || !values[lost].toTensor().defined()) continue;
-    const Tensor& t = values[lost].toTensor();
+  const auto check = [&](size_t lost, const Tensor& t) {
     const bool forward_mode = torch::autograd::isFwGradDefined(t);
-    if (!forward_mode && !torch::autograd::compute_requires_grad(t)) continue;
+    if (!forward_mode && !torch::autograd::compute_requires_grad(t)) return;
     std::string instead = "call it under torch.no_grad()";
     if (is_variant) {
       std::string arguments;
@@ -170,10 +188,12 @@ void check_loses_no_gradient(const FunctionSchema& schema, std::span<const c10::
       instead = "call " + functional_name(schema) + "(" + arguments + ") instead" +
                 (forward_mode ? "" : ", or this one under torch.no_grad()");
     }
+    const std::string names = written_names(schema);
     TORCH_CHECK(false, op_name(schema), ": ", schema.arguments()[lost].name(),
-                forward_mode ? " has a tangent" : " requires a gradient", ", which a call that writes to ",
-                written_names(schema), " loses; ", instead);
-  }
+                forward_mode ? " has a tangent" : " requires a gradient", ", which ",
+                names.empty() ? "this operator" : "a call that writes to " + names, " loses; ", instead);
+  };
+  for (size_t i = 0; i < values.size(); ++i) for_each_tensor(values[i], [&](const Tensor& t) { check(i, t); });
 }
 
 // The tensors that the kernels of the operator take on this thread.
@@ -228,7 +248,7 @@ class Variant {
     const Tensors written = written_in(op, stack);
     // Other errors of arguments are those of f, with its name.
     if (is_in_place(schema)) Checker(op_name(schema)).floating("self", written[0]);
-    for (size_t o = 0; o < written.size(); ++o) check_writable(schema, o, written[o]);
+    for (size_t o = 0; o < written.size(); ++o) check_writable(schema, written_argument(schema, o), written[o]);
     const auto backend = keys.highestBackendKey();
     const bool has_memory = backend != c10::BackendComponent::MetaBit;
     bool copies = memory_ == OutMemory::as_allocated && is_in_place(schema);
@@ -390,14 +410,6 @@ void bump_version(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   for (const Tensor& t : written) t.unsafeGetTensorImpl()->bump_version();
 }
 
-struct RefuseBackend final : c10::OperatorKernel {
-  explicit RefuseBackend(const Declaration& d) : indices(index_arguments(d)) {}
-  void operator()(const OperatorHandle& op, DispatchKeySet /*keys*/, Stack* stack) const {
-    refuse_backend(op, stack, indices);
-  }
-  unsigned indices;
-};
-
 using torch::CppFunction;
 
 void implement(torch::Library& library, const char* name, DispatchKey key, CppFunction kernel) {
@@ -409,8 +421,7 @@ template <bool IsVariant>
 void implement_writing(torch::Library& library, const Declaration& declaration, const char* name) {
   implement(library, name, DispatchKey::Autograd, CppFunction::makeFromBoxedFunction<&refuse_gradients<IsVariant>>());
   implement(library, name, DispatchKey::ADInplaceOrView, CppFunction::makeFromBoxedFunction<&bump_version>());
-  implement(library, name, DispatchKey::CompositeExplicitAutograd,
-            CppFunction::makeFromBoxedFunctor(std::make_unique<RefuseBackend>(declaration)));
+  refuse_backends(library, name, &declaration);
 }
 
 void implement_variant(torch::Library& library, const Declaration& f, const std::string& name, const Variant& variant) {
@@ -428,44 +439,82 @@ void implement_variant(torch::Library& library, const Declaration& f, const std:
   implement_writing</*IsVariant=*/true>(library, f, name.c_str());
 }
 
-// Calls an operator that only writes once if the batch can be the optional first dim of all tensors, otherwise once for
-// each row.
-struct WriterUnderVmap final : c10::OperatorKernel {
-  explicit WriterUnderVmap(const Declaration& d) : declaration(d) {}
+// Calls the operator once if the batch can be the optional first dim of all tensors, otherwise once for each row.
+struct FunctionUnderVmap final : c10::OperatorKernel {
+  explicit FunctionUnderVmap(const Declaration& d) : declaration(d) {}
 
   void operator()(const OperatorHandle& op, DispatchKeySet /*keys*/, Stack* stack) {
     const FunctionSchema& schema = op.schema();
     const auto level = VmapLevel::current();
     const auto values = arguments_of(op, stack);
-    const auto is_defined = [](const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); };
-    const auto batched = std::find_if(values.begin(), values.end(),
-                                      [&](const auto& v) { return is_defined(v) && level.is_batched(v.toTensor()); });
-    const c10::impl::ExcludeDispatchKeyGuard below(DispatchKey::FuncTorchBatched);
-    if (batched == values.end()) return op.callBoxed(stack);
-    bool at_once = true;
+    std::optional<size_t> batched;
+    std::optional<c10::SymInt> batch;
     for (size_t i = 0; i < values.size(); ++i) {
-      if (!is_defined(values[i])) continue;
-      const Tensor& t = values[i].toTensor();
+      for_each_tensor(values[i], [&](const Tensor& t) {
+        if (batched || !level.is_batched(t)) return;
+        batched = i;
+        batch = level.batch_size(t);
+      });
+    }
+    const c10::impl::ExcludeDispatchKeyGuard below(DispatchKey::FuncTorchBatched);
+    if (!batched) return op.callBoxed(stack);
+    bool at_once = std::all_of(declaration.outputs.begin(), declaration.outputs.end(),
+                               [](const Argument& o) { return o.pattern.has_optional(); });
+    for (size_t i = 0; i < values.size(); ++i) {
       const c10::Argument& a = schema.arguments()[i];
-      TORCH_CHECK(!is_written(a) || level.is_batched(t), op_name(schema), ": ", a.name(),
-                  " must have the batch that vmap gives to ", schema.arguments()[batched - values.begin()].name(),
-                  ", which one tensor cannot hold");
       const Pattern& pattern = declaration.arguments[i].pattern;
-      at_once = at_once && pattern.has_optional() && static_cast<size_t>(t.dim()) + 1 == pattern.rank();
+      for_each_tensor(values[i], [&](const Tensor& t) {
+        TORCH_CHECK(!is_written(a) || level.is_batched(t), op_name(schema), ": ", a.name(),
+                    " must have the batch that vmap gives to ", schema.arguments()[*batched].name(),
+                    ", which one tensor cannot hold");
+        at_once = at_once && pattern.has_optional() && static_cast<size_t>(t.dim()) + 1 == pattern.rank();
+      });
     }
-    const c10::SymInt batch = level.batch_size(batched->toTensor());
-    for (c10::IValue& v : values) {
-      if (is_defined(v)) v = level.unwrap(v.toTensor(), batch);
+    for (c10::IValue& v : values) v = with_tensors(v, [&](const Tensor& t) { return level.unwrap(t, *batch); });
+    if (at_once) {
+      op.callBoxed(stack);
+      for (c10::IValue& v : std::span(*stack).last(schema.returns().size())) v = level.wrap(v.toTensor());
+      return;
     }
-    if (at_once) return op.callBoxed(stack);
-    for (int64_t row = 0; row < batch.expect_int(); ++row) {
-      Stack arguments(values.begin(), values.end());
-      for (c10::IValue& v : arguments) {
-        if (is_defined(v)) v = v.toTensor().select(0, row);
+    std::vector<Stack> rows;
+    for (int64_t row = 0; row < batch->expect_int(); ++row) {
+      rows.emplace_back();
+      for (const c10::IValue& v : values) {
+        rows[row].push_back(with_tensors(v, [&](const Tensor& t) { return t.select(0, row); }));
       }
-      op.callBoxed(&arguments);
+      op.callBoxed(&rows[row]);
     }
     torch::jit::drop(*stack, values.size());
+    for (size_t o = 0; o < schema.returns().size(); ++o) stack->push_back(stacked(schema, rows, o, level));
+  }
+
+  // Result number o of all rows.
+  static c10::IValue stacked(const FunctionSchema& schema, const std::vector<Stack>& rows, size_t o,
+                             const VmapLevel& level) {
+    TORCH_CHECK(!rows.empty(), op_name(schema), ": there are no results for a batch without rows");
+    const auto of_all = [&](auto get) {
+      std::vector<Tensor> tensors;
+      for (const Stack& row : rows) {
+        tensors.push_back(get(row[o]));
+        TORCH_CHECK(tensors.back().defined() && tensors.back().sizes() == tensors[0].sizes(), op_name(schema),
+                    ": the results of rows under vmap must have the same sizes");
+      }
+      return level.wrap(at::stack(tensors));
+    };
+    const c10::IValue& first = rows[0][o];
+    if (first.isTensor()) return of_all([](const c10::IValue& v) { return v.toTensor(); });
+    if (first.isTensorList()) {
+      std::vector<Tensor> list;
+      for (size_t e = 0; e < first.toTensorVector().size(); ++e) {
+        list.push_back(of_all([&](const c10::IValue& v) {
+          const auto each = v.toTensorVector();
+          return e < each.size() ? each[e] : Tensor();
+        }));
+      }
+      return list;
+    }
+    TORCH_CHECK(first.isNone(), op_name(schema), ": result ", o, " is no tensor, so it has no batch under vmap");
+    return first;
   }
 
   const Declaration& declaration;
@@ -484,27 +533,36 @@ std::string written_type(size_t o) { return std::string("Tensor(") + static_cast
 
 }  // namespace
 
-void check_written(const FunctionSchema& schema, at::ArrayRef<Tensor> tensors, bool has_memory) {
-  c10::SmallVector<const c10::Argument*, 8> arguments;
-  for (const c10::Argument& a : schema.arguments()) {
-    if (a.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) arguments.push_back(&a);
+void check_written(const FunctionSchema& schema, std::span<const c10::IValue> arguments, bool has_memory) {
+  struct Given {
+    const c10::Argument& argument;
+    Tensor tensor;
+  };
+  std::vector<Given> all;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for_each_tensor(arguments[i], [&](const Tensor& t) { all.push_back({schema.arguments()[i], t}); });
   }
-  for (size_t o = 0, t = 0; t < tensors.size(); ++t) {
-    if (!is_written(*arguments[t])) continue;
-    const size_t number = o++;
-    if (!tensors[t].defined()) continue;
-    check_writable(schema, number, tensors[t]);
-    for (size_t i = 0; i < tensors.size() && has_memory; ++i) {
-      TORCH_CHECK(i == t || !tensors[i].defined() || !overlap(tensors[i], tensors[t]), op_name(schema), ": ",
-                  arguments[t]->name(), " must share no memory with ", arguments[i]->name(), ", got an overlap");
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (!is_written(all[t].argument)) continue;
+    check_writable(schema, all[t].argument, all[t].tensor);
+    for (size_t i = 0; i < all.size() && has_memory; ++i) {
+      TORCH_CHECK(i == t || !overlap(all[i].tensor, all[t].tensor), op_name(schema), ": ", all[t].argument.name(),
+                  " must share no memory with ", all[i].argument.name(), ", got an overlap");
     }
   }
 }
 
-void implement_writer(torch::Library& library, const Declaration& declaration, const char* name) {
+void implement_function(torch::Library& library, const Declaration& declaration, const char* name) {
   implement(library, name, DispatchKey::FuncTorchBatched,
-            CppFunction::makeFromBoxedFunctor(std::make_unique<WriterUnderVmap>(declaration)));
-  implement_writing</*IsVariant=*/false>(library, declaration, name);
+            CppFunction::makeFromBoxedFunctor(std::make_unique<FunctionUnderVmap>(declaration)));
+  if (writes(declaration)) return implement_writing</*IsVariant=*/false>(library, declaration, name);
+  const auto has_gradient = [&](const Argument& o) {
+    return takes_tensors(o.kind) && declaration.is_differentiable(o);
+  };
+  if (std::any_of(declaration.outputs.begin(), declaration.outputs.end(), has_gradient)) {
+    implement(library, name, DispatchKey::Autograd, CppFunction::makeFromBoxedFunction<&refuse_gradients<false>>());
+  }
+  refuse_backends(library, name, &declaration);
 }
 
 void define_variants(torch::Library& library, const Declaration& f, const std::string& sharding_rule, OutMemory memory,

@@ -98,20 +98,36 @@ TEST(Checker, RefusesPatternsThatItDoesNotKnow) {
     return std::string(result.text);
   };
   EXPECT_EQ(mistake("[B?, 3S, LC, S + I, LL + 2L + 1, 8]"), "");
-  for (const auto& [pattern, part] : {std::pair("[N, F - 1]", "-"), {"[N, 2*F]", "*"}, {"[N, f]", "f"}}) {
+  for (const auto& [pattern, part] : {std::pair("[N, 2*F]", "*"), {"[N, f]", "f"}}) {
     EXPECT_EQ(mistake(pattern), std::string(pattern) + " has the part " + part +
-                                    "; a dim is a number, a capital letter, a product such as 3S or LC, or a sum such "
-                                    "as S + 1");
+                                    "; a dim is a number, a capital letter, a product such as 3S or LC, D/2, or a sum "
+                                    "such as S + 1");
   }
   for (const char* pattern : {"[N, B?]", "[?]", "[N, ?]"}) {
     EXPECT_EQ(mistake(pattern), std::string(pattern) + " has a ? that does not follow the first dim");
   }
   EXPECT_EQ(mistake("[N, HWC]"), "[N, HWC] has a product of more than 2 letters");
-  EXPECT_EQ(mistake("[A, B, C, D, E, F, G]"), "[A, B, C, D, E, F, G] has more than 6 dims");
+  EXPECT_EQ(mistake("[A, B, C, D, E, F, G, H]"), "");
+  EXPECT_EQ(mistake("[A, B, C, D, E, F, G, H, I]"), "[A, B, C, D, E, F, G, H, I] has more than 8 dims");
   EXPECT_EQ(mistake("[A + B + C + D]"), "[A + B + C + D] has a sum of more than 3 terms");
   kit::Checker check("op");
   check.shape("a", at::empty({4}, at::kMeta), "[N]");
   EXPECT_NE(error_of([&] { check.sizes("[N, G]"); }).find("no size is known of G"), std::string::npos);
+}
+
+TEST(Checker, QuotientsAndDifferences) {
+  kit::Checker check("op");
+  check.shape("x", at::empty({4, 6}, at::kMeta), "[N - 1, D]");
+  check.shape("y", at::empty({3, 9, 1}, at::kMeta), "[D/2, 3D/2, 2N - D/2 - 6]");
+  EXPECT_EQ(check.sizes("[D/3, N - 5]"), (c10::SymDimVector{2, 0}));
+  EXPECT_EQ(error_of([&] { check.shape("y", at::empty({2}, at::kMeta), "[D/2]"); }),
+            "op: y must be [D/2] with D = 6, got [2]");
+  EXPECT_EQ(error_of([&] { check.shape("y", at::empty({1}, at::kMeta), "[D/4]"); }),
+            "op: y must be [D/4] with D = 6, which is not divisible by 4");
+  EXPECT_EQ(error_of([&] { check.sizes("[N/2]"); }),
+            "op: the output must be [N/2] with N = 5, which is not divisible by 2");
+  EXPECT_EQ(error_of([&] { check.sizes("[N - D]"); }),
+            "op: the output must be [N - D] with N = 5, D = 6, which is negative");
 }
 
 TEST(Checker, FloatingTensors) {
@@ -228,16 +244,20 @@ TEST(Dtype, VisitsTheTypeOfADtype) {
 TEST(Autograd, AttributesAreOwned) {
   std::vector<c10::SymInt> sizes{2, 3};
   std::string mode = "left";
+  std::vector<std::string> names{"a", "b"};
   struct Formula {
     using Op = kit::Op<"kit_test::none", Tensor(const Tensor&)>;
   };
-  const auto attributes =
-      kit::detail::attributes_of<Formula>(Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode),
-                                          OptionalTensor(), std::optional<double>(1.5), c10::List<bool>({true, false}));
+  const auto attributes = kit::detail::attributes_of<Formula>(
+      Tensor(), c10::SymIntArrayRef(sizes), std::string_view(mode), OptionalTensor(), std::optional<double>(1.5),
+      c10::List<bool>({true, false}), at::ArrayRef<std::string>(names), at::OptionalIntArrayRef(),
+      at::Device(at::kCPU));
   sizes[0] = 7;
+  names[1] = "c";
   mode[0] = 'x';
   EXPECT_EQ(attributes, std::make_tuple(std::vector<c10::SymInt>{2, 3}, std::string("left"), std::optional<double>(1.5),
-                                        std::vector<bool>{true, false}));
+                                        std::vector<bool>{true, false}, std::vector<std::string>{"a", "b"},
+                                        std::optional<std::vector<int64_t>>(), std::optional<at::Device>(at::kCPU)));
   const auto is_requested = [&](size_t o) {
     return std::apply([&](const auto&... a) { return kit::is_requested(o, a...); }, attributes);
   };

@@ -20,7 +20,7 @@ using Linear = kit::Op<
     "keep_wide, "
     "Tensor? cx[G?, B, S] keep_wide, Tensor? grad_cx[G?, B, S] like cx, SymInt[2] size, str mode=\"a\", float? "
     "scale=None, "
-    "float by=1.5, bool flag=False, int n=1, bool[3] output_mask=[True, True, False]) -> "
+    "float by=1.5, bool flag=False, int n=1, bool[3] output_mask) -> "
     "(Tensor hy[G?, B, S], Tensor grad(hx), Tensor grad(bias)[2S])",
     kit::GradientReads<"hx", "bias", "cx">>;
 
@@ -29,7 +29,7 @@ static_assert(
     string_view(Linear::torch_schema) ==
     "linear(Tensor input, Tensor weight, Tensor? bias, Tensor hx, Tensor? cx, Tensor? grad_cx, SymInt[2] size, "
     "str mode=\"a\", float? scale=None, float by=1.5, bool flag=False, int n=1, "
-    "bool[3] output_mask=[True, True, False]) -> (Tensor hy, Tensor, Tensor)");
+    "bool[3] output_mask) -> (Tensor hy, Tensor, Tensor)");
 static_assert(
     std::is_same_v<Linear::Type, std::tuple<Tensor, Tensor, Tensor>(
                                      const Tensor&, const Tensor&, const OptionalTensor&, const Tensor&,
@@ -45,7 +45,8 @@ using Spaces = kit::Op<
     "str mode = \"a = b\") -> Tensor[N]">;
 static_assert(string_view(Spaces::torch_schema) ==
               "spaces(Tensor x, Tensor? y=None, Tensor? at=None, str mode=\"a = b\") -> Tensor");
-static_assert(Spaces::declaration.arguments[1].pattern.text() == "[N]" && Spaces::declaration.arguments[2].is_index);
+static_assert(Spaces::declaration.arguments[1].pattern.text() == "[N]" &&
+              Spaces::declaration.arguments[2].dtype_text == "int32 or int64");
 
 using Named = kit::Op<"declared::named(Tensor input[N]) -> (Tensor out[N])">;
 static_assert(string_view(Named::torch_schema) == "named(Tensor input) -> (Tensor out)");
@@ -78,9 +79,36 @@ using Lookup = kit::Op<
     kit::Independent<"N", "F">>;
 static_assert(string_view(Lookup::torch_schema) ==
               "lookup(Tensor rows, Tensor table, Tensor points) -> (Tensor out, Tensor found)");
-static_assert(Lookup::declaration.arguments[0].is_index && Lookup::declaration.outputs[1].is_index);
-static_assert(Lookup::declaration.first == 1 && !Lookup::declaration.arguments[1].is_index);
+static_assert(!Lookup::declaration.is_differentiable(Lookup::declaration.arguments[0]) &&
+              !Lookup::declaration.is_differentiable(Lookup::declaration.outputs[1]));
+static_assert(Lookup::declaration.first == 1 &&
+              Lookup::declaration.is_differentiable(Lookup::declaration.arguments[1]));
 static_assert(kit::detail::rows_share(Lookup::declaration) && !kit::detail::rows_share(One::declaration));
+
+// Dtypes. Those that a declaration names are not cast by autocast, and have a gradient if they may be floating point.
+using Dtypes = kit::Op<
+    "declared::dtypes(Tensor(cache!) codes[N] int8 or uint8, Tensor!? z[N] complex64 or complex128, Tensor! x[N], "
+    "Tensor w[N] float32, Tensor any[N] any, Tensor same[N] like codes, Tensor wide[N] keep_wide) -> ()">;
+static_assert(
+    string_view(Dtypes::torch_schema) ==
+    "dtypes(Tensor(a!) codes, Tensor(b!)? z, Tensor(c!) x, Tensor w, Tensor any, Tensor same, Tensor wide) -> ()");
+static_assert([] {
+  constexpr const kit::Declaration& d = Dtypes::declaration;
+  using kit::detail::Cast;
+  constexpr Cast casts[] = {Cast::none, Cast::none, Cast::by_policy, Cast::none,
+                            Cast::none, Cast::none, Cast::to_float32};
+  constexpr bool differentiable[] = {false, true, true, true, true, false, true};
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    if (kit::detail::cast_of(d, i) != casts[i] || d.is_differentiable(d.arguments[i]) != differentiable[i])
+      return false;
+  }
+  return d.first == 2;
+}());
+using OfIndices =
+    kit::Op<"declared::of_indices(Tensor i[N] int64, Tensor m[N] bool) -> (Tensor[N], Tensor x[N] float32)">;
+static_assert(OfIndices::declaration.first == 0 &&
+              !OfIndices::declaration.is_differentiable(OfIndices::declaration.outputs[0]) &&
+              OfIndices::declaration.is_differentiable(OfIndices::declaration.outputs[1]));
 
 // Rows need not be the first dim of each tensor.
 using Series = kit::Op<

@@ -67,13 +67,31 @@ def scale(
     by: float = 1,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    powers: Sequence[int] | None = None,
+    sizes: Sequence[int] | None = None,
+    divisors: Sequence[float] | None = None,
+    over: float | None = None,
+    layout: torch.layout | None = None,
+    memory_format: torch.memory_format | None = None,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     factor = (factor * by * math.prod(factors)) ** (1 if power is None else power) * ratio[0] / ratio[1]
     factor *= (-1 if negate else 1) * {None: 1, "kilo": 1000}.get(prefix, 0.001) * (1 if columns is None else columns)
-    return x * factor * (5 if dtype == torch.bfloat16 else 1) * (1 if device is None else 7)
+    factor *= (5 if dtype == torch.bfloat16 else 1) * (1 if device is None else 7)
+    for power in powers or ():
+        factor **= power
+    factor *= math.prod(sizes or ()) / math.prod(divisors or ()) / (1 if over is None else over)
+    factor *= (1 if layout is None else 11) * (13 if memory_format == torch.channels_last else 1)
+    return x * factor * (1 if generator is None else generator.initial_seed())
+
+
+def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, mask: Tensor | None = None) -> Tensor:
+    result = x @ weight.to(x.dtype).mT * scale.unsqueeze(-2)
+    return result if mask is None else result * mask.unsqueeze(-1)
 
 
 X = torch.linspace(-1, 1, 12).view(3, 4)
+WEIGHT = torch.tensor([[3, -1, 2, 0], [-2, 1, 0, 1]], dtype=torch.int8)
 # A value for each type of argument.
 ATTRIBUTES = {
     "power": 3,
@@ -85,11 +103,19 @@ ATTRIBUTES = {
     "by": 1.5,
     "dtype": torch.bfloat16,
     "device": torch.device("cpu"),
+    "powers": [2, 1],
+    "sizes": [1, 2],
+    "divisors": [0.5, 0.07],
+    "over": 2,
+    "layout": torch.strided,
+    "memory_format": torch.channels_last,
+    "generator": torch.Generator().manual_seed(17),
 }
+# torch.jit.trace takes no device, layout or generator. Fake tensors take a device for that of the result.
+NOT_TRACED = {"device", "layout", "memory_format", "generator"}
 FEATS, POINTS = torch.linspace(-1, 2, 48).view(3, 8, 2), torch.linspace(-1, 1, 9).view(3, 3)
 OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
-    # Not with a device, which torch.jit.trace does not take, and which fake tensors take for that of the result.
-    "scale": (scale, [(X, -1.5), (X, 0.75, {name: ATTRIBUTES[name] for name in ATTRIBUTES if name != "device"})]),
+    "scale": (scale, [(X, -1.5), (X, 0.75, {n: v for n, v in ATTRIBUTES.items() if n not in NOT_TRACED})]),
     "exp": (torch.exp, [(X,)]),
     "swish": (lambda x, beta: x * torch.sigmoid(beta * x), [(X, 1.5)]),
     "_swish_backward": (
@@ -108,6 +134,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
     "sincos": (lambda x: (x.sin(), x.cos()), [(X,)]),
     "trilinear": (first_times_sum, [(FEATS, POINTS)]),
+    "int8_linear": (int8_linear, [(X, WEIGHT, X[0, :2]), (X, WEIGHT, X[0, :2], torch.tensor([True, False, True]))]),
 }
 
 
@@ -229,12 +256,69 @@ def scaled_with_all_attributes(x: Tensor) -> Tensor:
         by=1.5,
         dtype=torch.bfloat16,
         device=torch.device("cpu"),
+        powers=[2, 1],
+        sizes=[1, 2],
+        divisors=[0.5, 0.07],
+        over=2,
+        layout=torch.strided,
+        memory_format=torch.channels_last,
     )
 
 
 def test_attributes_in_torchscript() -> None:
-    expected = scale(X.double(), 0.75, **ATTRIBUTES)
+    expected = scale(X.double(), 0.75, **{n: v for n, v in ATTRIBUTES.items() if n != "generator"})
     assert_same(torch.jit.script(scaled_with_all_attributes)(X.double()), expected)
+
+
+def test_modrelu() -> None:
+    """A complex operator with a real parameter. Its gradients are those of torch's convention."""
+    torch.manual_seed(0)
+    z = torch.randn(5, 3, dtype=torch.complex128)
+    z[0, 0], bias = 0, torch.tensor([-0.5, 0.25, 0], dtype=torch.float64)
+
+    def reference(z: Tensor, bias: Tensor) -> Tensor:
+        size = torch.where(z == 0, 1, z).abs()
+        return torch.where(z == 0, 0, z * (size + bias).relu() / size)
+
+    assert_same(second.modrelu(z, bias), reference(z, bias))
+    assert_same(second.modrelu(z.conj(), bias), reference(z.conj(), bias))
+    narrow = z.to(torch.complex64), bias.float()
+    torch.testing.assert_close(second.modrelu(*narrow), reference(*narrow))
+    variables = z[1:].clone().requires_grad_(), bias.clone().requires_grad_()
+    assert torch.autograd.gradcheck(second.modrelu, variables, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(second.modrelu, variables)
+    for f in (second.modrelu, torch.compile(second.modrelu, fullgraph=True, backend="aot_eager")):
+        loss = f(*variables).abs().square().sum()
+        assert_same(torch.autograd.grad(loss, variables), grads_of(reference, variables))
+    assert_same(vmap(second.modrelu, (0, None))(z[:, None], bias), reference(z, bias)[:, None])
+    torch.library.opcheck(second.modrelu, variables)
+
+
+def grads_of(f: Callable[..., Tensor], variables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(f(*variables).abs().square().sum(), variables)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: second.modrelu(X, X[0]), "modrelu: z must be of dtype complex64 or complex128, got float32"),
+        (
+            lambda: second.modrelu(X + 0j, X[0].double()),
+            "modrelu: bias must be of dtype float32, the dtype of the parts of z, got float64",
+        ),
+        (
+            lambda: second.int8_linear(X, WEIGHT.short(), X[0, :2]),
+            "int8_linear: weight must be of dtype int8, got int16",
+        ),
+        (
+            lambda: second.int8_linear(X, WEIGHT, X[0, :2], torch.ones(3)),
+            "int8_linear: mask must be of dtype bool, got float32",
+        ),
+    ],
+)
+def test_dtypes_that_a_declaration_does_not_name(call: Callable[[], Tensor], message: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^{message}"):
+        call()
 
 
 def test_elementwise_schemas() -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from cppcuda.testing.compare import kernel_calls
+from cppcuda.testing.declaration import DTYPES, spell_dtype
 from torch import Tensor
 from torch.func import functionalize, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -400,7 +401,7 @@ def store_of(cache: Tensor, counts: Tensor | None, values: Tensor, rows: Tensor)
     """The reference, for rows that differ from each other."""
     cache.index_copy_(0, rows.long(), values)
     if counts is not None:
-        counts.index_add_(0, rows.long(), torch.ones_like(values[:, 0]))
+        counts.index_add_(0, rows.long(), torch.ones_like(rows.long()))
 
 
 VALUES, ROWS = double(3, 4), torch.tensor([4, 0, 2])
@@ -408,7 +409,7 @@ VALUES, ROWS = double(3, 4), torch.tensor([4, 0, 2])
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.int()])
 def test_store(rows: Tensor) -> None:
-    for counts in (torch.zeros(5, dtype=torch.float64), None):
+    for counts in (torch.zeros(5, dtype=torch.int64), None):
         for cache in (double(5, 4), double(4, 5).t(), double(10, 4)[::2]):
             expected, expected_counts = cache.clone(), None if counts is None else counts.clone()
             store_of(expected, expected_counts, VALUES, rows)
@@ -417,6 +418,15 @@ def test_store(rows: Tensor) -> None:
             assert torch.equal(cache, expected) and cache._version == version + 1
             if counts is not None:
                 assert torch.equal(counts, expected_counts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=spell_dtype)
+def test_store_in_a_cache_of_any_dtype(dtype: torch.dtype) -> None:
+    cache, values = (t.to(dtype) for t in (double(5, 4).mul(10), VALUES.mul(10)))
+    expected = cache.clone()
+    expected[ROWS] = values
+    second.store(cache, None, values, ROWS)
+    assert torch.equal(cache.view(torch.uint8), expected.view(torch.uint8))
 
 
 def test_store_in_inference_mode_and_on_meta() -> None:
@@ -433,11 +443,15 @@ def test_store_in_inference_mode_and_on_meta() -> None:
         (lambda c: (c, None, VALUES[:, :3], ROWS), r"values must be \[N, F\] with F = 4, got \[3, 3\]"),
         (lambda c: (c, None, VALUES.float(), ROWS), "values must be of dtype float64, the dtype of cache, got float32"),
         (lambda c: (c, None, VALUES, ROWS.double()), "rows must be of dtype int32 or int64, got float64"),
-        (lambda c: (c, c.new_zeros(4), VALUES, ROWS), r"counts must be \[V\] with V = 5, got \[4\]"),
+        (lambda c: (c, ROWS.new_zeros(4), VALUES, ROWS), r"counts must be \[V\] with V = 5, got \[4\]"),
         (lambda c: (c[:1].expand(5, 4), None, VALUES, ROWS), "cache must not have elements that share memory"),
-        (lambda c: (c, c.new_zeros(1).expand(5), VALUES, ROWS), "counts must not have elements that share memory"),
+        (lambda c: (c, c.new_zeros(5), VALUES, ROWS), "counts must be of dtype int64, got float64"),
+        (lambda c: (c, ROWS.new_zeros(1).expand(5), VALUES, ROWS), "counts must not have elements that share memory"),
         (lambda c: (c, None, c[1:4], ROWS), "cache must share no memory with values, got an overlap"),
-        (lambda c: (c, c[:, 0], VALUES, ROWS), "cache must share no memory with counts, got an overlap"),
+        (
+            lambda c: (c, c[:, 0].view(torch.int64), VALUES, ROWS),
+            "cache must share no memory with counts, got an overlap",
+        ),
         (
             lambda c: (c, None, VALUES.clone().requires_grad_(), ROWS),
             "values requires a gradient, which a call that writes to cache and counts loses; call it under "
@@ -460,7 +474,7 @@ def test_store_under_vmap(dims: tuple[int | None, ...]) -> None:
         return t if dim is None else torch.stack([t, t * 2, t * 3], dim)
 
     cache, values = (batched(t, d) for t, d in zip((double(5, 4), VALUES), (dims[0], dims[2]), strict=True))
-    counts = None if dims[1] is None else batched(torch.zeros(5, dtype=torch.float64), dims[1])
+    counts = None if dims[1] is None else batched(torch.zeros(5, dtype=torch.int64), dims[1])
     rows = batched(ROWS, None) if dims[3] is None else torch.stack([ROWS, ROWS.flip(0), (ROWS + 1) % 5])
     expected = cache.clone(), None if counts is None else counts.clone(), values, rows
     split = [[t] * 3 if d is None else t.unbind(d) for t, d in zip(expected, dims, strict=True)]
@@ -495,7 +509,7 @@ def test_compiled_store(monkeypatch: pytest.MonkeyPatch) -> None:
         second.store(cache, counts, values + 1, ROWS)
         return own, own + cache
 
-    for counts in (torch.zeros(5, dtype=torch.float64), None):
+    for counts in (torch.zeros(5, dtype=torch.int64), None):
         cache = double(5, 4)
         expected, expected_counts = cache.clone(), None if counts is None else counts.clone()
         own = expected * 2

@@ -1,4 +1,5 @@
-// second::scale(Tensor input, float factor, ...) -> Tensor: a complete op in one file, with an argument of every type.
+// second::scale(Tensor input, float factor, ...) -> Tensor: a complete op in one file, with an argument of almost every
+// type.
 
 #include <torch/library.h>
 
@@ -16,7 +17,9 @@ namespace {
 using Scale = kit::Op<
     "second::scale(Tensor input[B?, N, F], float factor, *, int? power=None, bool? negate=None, str? prefix=None, "
     "SymInt? columns=None, float[] factors=[], int[2] ratio=[1, 1], Scalar by=1, ScalarType? dtype=None, "
-    "Device? device=None) -> Tensor[B?, N, F]">;
+    "Device? device=None, int[]? powers=None, SymInt[]? sizes=None, float[]? divisors=None, "
+    "Scalar? over=None, Layout? layout=None, MemoryFormat? memory_format=None, "
+    "Generator? generator=None) -> Tensor[B?, N, F]">;
 
 // The product of all arguments that are given.
 double product(const kit::Args<Scale>& args) {
@@ -31,6 +34,15 @@ double product(const kit::Args<Scale>& args) {
   if (args.get<"columns">().has_value()) result *= static_cast<double>(args.get<"columns">()->expect_int());
   if (args.get<"dtype">() == at::kBFloat16) result *= 5;
   if (args.get<"device">() == at::kCPU) result *= 7;
+  for (const int64_t power : args.get<"powers">().value_or(at::IntArrayRef())) result = std::pow(result, power);
+  for (const c10::SymInt& size : args.get<"sizes">().value_or(c10::SymIntArrayRef())) {
+    result *= static_cast<double>(size.expect_int());
+  }
+  for (const double by : args.get<"divisors">().value_or(at::ArrayRef<double>())) result /= by;
+  if (args.get<"over">().has_value()) result /= args.get<"over">()->toDouble();
+  if (args.get<"layout">() == at::kStrided) result *= 11;
+  if (args.get<"memory_format">() == at::MemoryFormat::ChannelsLast) result *= 13;
+  if (args.get<"generator">().has_value()) result *= static_cast<double>(args.get<"generator">()->current_seed());
   return result;
 }
 

@@ -1,11 +1,11 @@
 // second::store(Tensor(a!) cache, Tensor(b!)? counts, Tensor values, Tensor rows) -> (): writes values into the rows of
-// a cache that `rows` names, and adds one to the count of each of them.
+// a cache of any dtype that `rows` names, and adds one to the count of each of them.
 
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "cppcuda/kit/define.h"
-#include "cppcuda/kit/dtype.h"
-#include "cppcuda/kit/math/opmath.h"
 
 namespace second {
 namespace {
@@ -14,8 +14,8 @@ using at::Tensor;
 namespace kit = cppcuda::kit;
 
 using Store = kit::Op<
-    "second::store(Tensor(a!) cache[B?, V, F], Tensor(b!)? counts[B?, V], Tensor values[B?, N, F], "
-    "Tensor rows[B?, N] int32 or int64) -> ()">;
+    "second::store(Tensor(a!) cache[B?, V, F] any, Tensor(b!)? counts[B?, V] int64, "
+    "Tensor values[B?, N, F] like cache, Tensor rows[B?, N] int32 or int64) -> ()">;
 
 void store_cpu(const kit::Args<Store>& args) {
   const Tensor &cache = args["cache"], &counts = args["counts"];
@@ -28,18 +28,17 @@ void store_cpu(const kit::Args<Store>& args) {
     TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < cache.size(-2), "store: rows must be in [0, ", cache.size(-2), "), got ",
                       row[i]);
   }
-  kit::visit_dtype(cache.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    T* const to = cache.mutable_data_ptr<T>();
-    T* const count = counts.defined() ? counts.mutable_data_ptr<T>() : nullptr;
-    const T* from = values.const_data_ptr<T>();
-    for (int64_t i = 0; i < batch * n; ++i) {
-      T* const into = to + i / n * cache_stride + row[i] * cache.stride(-2);
-      for (int64_t f = 0; f < features; ++f) into[f * cache.stride(-1)] = *from++;
-      if (count == nullptr) continue;
-      T& c = count[(has_batch ? i / n * counts.stride(0) : 0) + row[i] * counts.stride(-1)];
-      c = static_cast<T>(static_cast<kit::opmath<T>>(c) + 1);
+  const int64_t size = static_cast<int64_t>(cache.element_size());
+  char* const to = static_cast<char*>(cache.mutable_data_ptr());
+  const char* from = static_cast<const char*>(values.const_data_ptr());
+  int64_t* const count = counts.defined() ? counts.mutable_data_ptr<int64_t>() : nullptr;
+  for (int64_t i = 0; i < batch * n; ++i) {
+    const int64_t into = i / n * cache_stride + row[i] * cache.stride(-2);
+    for (int64_t f = 0; f < features; ++f, from += size) {
+      std::memcpy(to + (into + f * cache.stride(-1)) * size, from, size);
     }
-  });
+    if (count != nullptr) ++count[(has_batch ? i / n * counts.stride(0) : 0) + row[i] * counts.stride(-1)];
+  }
 }
 
 TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Store>(m).implement_cpu<store_cpu>(); }

@@ -27,10 +27,11 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 namespace detail {
 
 // An argument that is not a tensor, or an attribute of a formula's own. Compiled autograd can pack these types.
-using Attribute = std::variant<bool, int64_t, double, c10::SymInt, std::string, at::Scalar, std::optional<bool>,
-                               std::optional<int64_t>, std::optional<double>, std::optional<c10::SymInt>,
-                               std::optional<std::string>, std::optional<at::ScalarType>, std::optional<at::Device>,
-                               OutputMask, std::vector<int64_t>, std::vector<double>, std::vector<c10::SymInt>>;
+template <class... Ts>
+using OneOrNone = std::variant<OutputMask, BoolList, Ts..., std::optional<Ts>..., std::optional<at::Device>>;
+using Attribute = OneOrNone<bool, int64_t, double, c10::SymInt, std::string, at::Scalar, std::vector<int64_t>,
+                            std::vector<double>, std::vector<c10::SymInt>, std::vector<std::string>, at::ScalarType,
+                            at::Layout, at::MemoryFormat, at::Generator>;
 
 // Saved<Formula> without its types.
 struct SavedCall {

@@ -19,7 +19,7 @@ class Call;
 template <class TheOp, class R, class... As>
 class Call<TheOp, R(As...)> {
  public:
-  using Attributes = decltype(std::tuple_cat(detail::owned_attribute(std::declval<As>())...));
+  using Attributes = decltype(detail::owned_attributes<TheOp>(std::declval<As>()...));
 
   Inputs<TheOp> tensors;
   Attributes attributes{};
@@ -122,7 +122,13 @@ class Call<TheOp, R(As...)> {
     } else if constexpr (kind == Kind::mask) {
       return to_list(std::get<I - d.tensor_index(I)>(attributes));
     } else {
-      return typename detail::CppType<kind>::type(std::get<I - d.tensor_index(I)>(attributes));
+      using Type = detail::CppTypeOf<TheOp, I>;
+      const auto& value = std::get<I - d.tensor_index(I)>(attributes);
+      if constexpr (std::is_same_v<Type, at::Device>) {
+        return *value;
+      } else {
+        return Type(value);
+      }
     }
   }
 };

@@ -14,6 +14,7 @@
 
 #include "cppcuda/kit/op.h"
 #include "cppcuda/kit/pattern.h"
+#include "cppcuda/kit/schema.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -24,11 +25,10 @@ class Checker {
 
   // Each of these functions throws unless its condition holds.
 
-  // `t` is defined, strided, and of dtype float64, float32, float16 or bfloat16.
-  void floating(std::string_view argument, const Tensor& t) const;
-
-  // `t` is defined, strided, and of dtype int32 or int64.
-  void indices(std::string_view argument, const Tensor& t) const;
+  // `t` is defined, strided, and of one of these dtypes.
+  void dtypes(std::string_view argument, const Tensor& t, Dtypes dtypes) const;
+  void floating(std::string_view argument, const Tensor& t) const { dtypes(argument, t, floating_dtypes); }
+  void indices(std::string_view argument, const Tensor& t) const { dtypes(argument, t, index_dtypes); }
 
   // `t` is on the device of `as`, or of what `other` names.
   void same_device(std::string_view argument, const Tensor& t, std::string_view other, const Tensor& as) const {
@@ -91,7 +91,10 @@ class Checker {
   const Dim* find(char letter) const;
   size_t missing_dims(const Pattern& pattern) const;
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
+  c10::SymInt product(const Pattern::Term& term) const;  // 0 if a letter has no size yet
   c10::SymInt value(Pattern::Sum sum) const;
+  // Throws if a size is not divisible as `sum` says. `what` has the sizes `pattern`.
+  void check_divisible(std::string_view what, const Pattern& pattern, Pattern::Sum sum) const;
   std::string spell_letters(Pattern::Sum sum) const;
   void strided(std::string_view argument, const Tensor& t) const;
 
@@ -109,6 +112,10 @@ std::string library_name_in_capitals();
 
 // The CMake variable that turns its CUDA kernels on: "MY_OPS_WITH_CUDA".
 const char* cuda_option();
+
+// The dtype that one bit stands for, and the inverse.
+at::ScalarType dtype_of(Dtypes bit);
+Dtypes bit_of(at::ScalarType dtype);
 
 // "sigmoid" for cppcuda::sigmoid and its overloads.
 const char* op_name(const c10::FunctionSchema& schema);

@@ -40,38 +40,20 @@ struct MetaKernel<TheOp, Shape, R(Args...)> {
   }
 };
 
-// Throws an error that names the argument that is sparse, quantized, or on a device without kernels in this build.
-// `indices` has a bit for each argument that is a tensor of indices.
-void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack, unsigned indices);
-
+// The declaration of an operator; null if it has none.
 template <class TheOp>
-void refuse_backend(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  constexpr unsigned indices = [] {
-    if constexpr (requires { TheOp::declaration; }) return index_arguments(TheOp::declaration);
-    return 0U;
-  }();
-  refuse_backend(op, stack, indices);
+constexpr const Declaration* declaration_of() {
+  if constexpr (requires { TheOp::declaration; }) return &TheOp::declaration;
+  return nullptr;
 }
 
-// Casts the arguments of a call under autocast, and runs the operator with autocast disabled. `wide` has a bit for each
-// argument that becomes float32 if it has 16 bits.
-void run_under_autocast(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                        CastPolicy policy, unsigned wide);
+// Registers an error for calls without a kernel. It names the argument that is sparse, quantized, of a dtype that it
+// may not have, or on a device without kernels in this build. `declaration` may be null.
+void refuse_backends(torch::Library& library, const char* name, const Declaration* declaration);
 
-template <CastPolicy Policy, unsigned Wide>
-void autocast_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  run_under_autocast(op, keys, stack, Policy, Wide);
-}
-
-template <CastPolicy Policy, unsigned Wide = 0>
-void define_autocast(torch::Library& library, const char* name) {
-  if constexpr (Policy != CastPolicy::none) {
-    for (const auto key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
-      library.impl(name,
-                   torch::dispatch(key, torch::CppFunction::makeFromBoxedFunction<&autocast_kernel<Policy, Wide>>()));
-    }
-  }
-}
+// Registers what autocast does with the arguments of a call: it casts them, and the operator runs with autocast
+// disabled. `declaration` may be null.
+void define_autocast(torch::Library& library, const char* name, CastPolicy policy, const Declaration* declaration);
 
 // Defines the schema of TheOp. Checks the name in it, because kernels are registered under TheOp::name.
 template <class TheOp>
@@ -105,9 +87,7 @@ void define(torch::Library& library, const char* schema,
   detail::define_schema<TheOp>(library, schema, tags);
   constexpr auto shape = detail::by_position<TheOp, Shape>();
   library.impl(TheOp::name, torch::dispatch(c10::DispatchKey::Meta, TORCH_FN((detail::MetaKernel<TheOp, shape>::run))));
-  library.impl(TheOp::name,
-               torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                               torch::CppFunction::makeFromBoxedFunction<&detail::refuse_backend<TheOp>>()));
+  detail::refuse_backends(library, TheOp::name, detail::declaration_of<TheOp>());
 }
 
 namespace detail {
@@ -116,55 +96,118 @@ namespace detail {
 template <class TheOp, auto Shape>
 void define_declared(torch::Library& library, const std::vector<at::Tag>& tags) {
   define<TheOp, Shape>(library, TheOp::torch_schema, tags);
-  library.impl(TheOp::name,
-               torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, by_position<TheOp, Shape>()>()));
-  define_autocast<cast_policy(TheOp::declaration), wide_arguments(TheOp::declaration)>(library, TheOp::name);
+  if constexpr (has_patterns(TheOp::declaration)) {
+    library.impl(TheOp::name,
+                 torch::dispatch(c10::DispatchKey::FuncTorchBatched, vmap<TheOp, by_position<TheOp, Shape>()>()));
+  }
+  define_autocast(library, TheOp::name, cast_policy(TheOp::declaration), &TheOp::declaration);
   constexpr std::string_view name = base_name(TheOp::declaration);
   if (TheOp::sharding_rule[0] != 0) define_sharding(library, name, TheOp::sharding_rule);
   define_text(library, "_declaration", name, describe(TheOp::text, TheOp::declaration));
 }
 
-// The kernel of an operator that only writes to its arguments.
-template <class TheOp, auto Function, class Type = typename TheOp::Type>
-struct WritingKernel;
+// The kernel of an operator whose function returns what the operator returns.
+template <class TheOp, auto Function, auto Meta, class Type = typename TheOp::Type>
+struct FunctionKernel;
 
-template <class TheOp, auto Function, class... As>
-struct WritingKernel<TheOp, Function, void(As...)> {
-  static void check(As... all) { check_call(Args<TheOp>(all...), tensor_arguments(all...), /*has_memory=*/false); }
+template <class TheOp, auto Function, auto Meta, class R, class... As>
+struct FunctionKernel<TheOp, Function, Meta, R(As...)> {
+  static constexpr const Declaration& declaration = TheOp::declaration;
 
-  static void run(As... all) {
+  static R run(As... all) {
     const Args<TheOp> args(all...);
-    check_call(args, tensor_arguments(all...), /*has_memory=*/true);
-    Function(args);
+    [[maybe_unused]] Checker checked = check_call(args, /*has_memory=*/true);
+    if constexpr (std::is_void_v<R>) {
+      Function(args);
+    } else {
+      R results = Function(args);
+      check_results(checked, results);
+      return results;
+    }
   }
 
+  static R run_on_meta(As... all) {
+    const Args<TheOp> args(all...);
+    const Checker checked = check_call(args, /*has_memory=*/false);
+    if constexpr (has_meta_function) {
+      return Meta(args);
+    } else if constexpr (!std::is_void_v<R>) {
+      const auto arguments = addresses_of(args);
+      std::array<Tensor, declaration.outputs.size()> outputs;
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        outputs[o] = allocate(output_of(checked, declaration, o, arguments.data()));
+      }
+      return from_array<R>(std::move(outputs));
+    }
+  }
+
+  // Whether it is known what the operator returns for tensors without values.
+  static constexpr bool has_meta_function = !std::is_null_pointer_v<decltype(Meta)>;
+  static constexpr bool has_meta =
+      has_meta_function || std::is_void_v<R> ||
+      (declaration.first < declaration.arguments.size() && !declaration.finds_sizes &&
+       std::all_of(
+           declaration.outputs.begin(), declaration.outputs.end(),
+           [](const auto& o) { return o.kind == Kind::tensor && !o.pattern.text().empty(); }));
+
  private:
-  static void check_call(const Args<TheOp>& args, at::ArrayRef<Tensor> tensors, bool has_memory) {
-    checked(args);
-    check_written(TheOp::schema(), tensors, has_memory);
+  // Fake tensors have the sizes of the declaration, so those of the results must match it.
+  static void check_results(Checker& checked, const auto& results) {
+    size_t o = 0;
+    const auto check = [&]<class T>(const T& result) {
+      const Argument& declared = declaration.outputs[o];
+      if constexpr (std::is_same_v<T, Tensor>) {
+        if (!declared.pattern.text().empty()) checked.shape(declaration.output_name(o), result, declared.pattern);
+      }
+      ++o;
+    };
+    if constexpr (requires { std::tuple_size<R>::value; }) {
+      std::apply([&](const auto&... each) { (check(each), ...); }, results);
+    } else {
+      check(results);
+    }
+  }
+
+  static Checker check_call(const Args<TheOp>& args, bool has_memory) {
+    Checker result = checked(args);
+    if constexpr (writes(declaration)) {
+      std::vector<c10::IValue> values;
+      std::apply([&](const auto&... each) { (values.emplace_back(each), ...); }, args.all());
+      check_written(TheOp::schema(), values, has_memory);
+    }
+    return result;
   }
 };
 
-// An operator that only writes, to which its kernels are added. It has no derivatives.
-template <class TheOp>
-class DefinedWriter {
+// An operator whose function returns what the operator returns: one that writes to arguments, takes lists of tensors,
+// or returns other values than tensors. Its kernels are added to it. It has no derivatives.
+template <class TheOp, auto Meta>
+class DefinedFunction {
  public:
-  explicit DefinedWriter(torch::Library& library) : library_(library) {
-    define_schema<TheOp>(library, TheOp::torch_schema, {at::Tag::pt2_compliant_tag});
-    implement_writer(library, TheOp::declaration, TheOp::name);
+  DefinedFunction(torch::Library& library, const std::vector<at::Tag>& tags) : library_(library) {
+    define_schema<TheOp>(library, TheOp::torch_schema, tags);
+    constexpr const Declaration& d = TheOp::declaration;
+    if (takes_tensors(d)) implement_function(library, d, TheOp::name);
+    if (d.finds_sizes) define_text(library, "_found_sizes", base_name(d), describe(TheOp::text, d));
   }
 
-  // The kernels for every device that has some: void Function(const Args<TheOp>&).
+  // The kernels for every device that has some: R Function(const Args<TheOp>&).
   template <auto Function>
-  const DefinedWriter& implement() const {
-    if (has_cuda_kernels()) add(c10::DispatchKey::CUDA, TORCH_FN((WritingKernel<TheOp, Function>::run)));
+  const DefinedFunction& implement() const {
+    const bool is_for_cuda = takes_tensors(TheOp::declaration) && has_cuda_kernels();
+    if (is_for_cuda) add(c10::DispatchKey::CUDA, TORCH_FN((FunctionKernel<TheOp, Function, Meta>::run)));
     return implement_cpu<Function>();
   }
 
   template <auto Function>
-  const DefinedWriter& implement_cpu() const {
-    add(c10::DispatchKey::Meta, TORCH_FN((WritingKernel<TheOp, Function>::check)));
-    add(c10::DispatchKey::CPU, TORCH_FN((WritingKernel<TheOp, Function>::run)));
+  const DefinedFunction& implement_cpu() const {
+    using Kernel = FunctionKernel<TheOp, Function, Meta>;
+    if constexpr (takes_tensors(TheOp::declaration)) {
+      if constexpr (Kernel::has_meta) add(c10::DispatchKey::Meta, TORCH_FN(Kernel::run_on_meta));
+      add(c10::DispatchKey::CPU, TORCH_FN(Kernel::run));
+    } else {
+      add(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(Kernel::run));
+    }
     return *this;
   }
 
@@ -232,24 +275,38 @@ class Defined {
 
 }  // namespace detail
 
-// Defines TheOp from its declaration, and returns what the rest is added to. Shape is hand-written if the declaration
-// has no output sizes.
-//
-//   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
-template <class TheOp, auto Shape = outputs_of<TheOp>>
-  requires(TheOp::declaration.outputs.size() > 0)
-detail::Defined<TheOp, Shape> define(torch::Library& library,
-                                     const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
-  return detail::Defined<TheOp, Shape>(library, tags);
+namespace detail {
+
+template <class TheOp>
+constexpr auto default_shape() {
+  if constexpr (TheOp::declaration.allocates) {
+    return &outputs_of<TheOp>;
+  } else {
+    return nullptr;
+  }
 }
 
-// The same for an operator that only writes to its arguments:
+template <class TheOp, auto Shape>
+auto definition() {
+  if constexpr (TheOp::declaration.allocates) {
+    return std::type_identity<Defined<TheOp, Shape>>();
+  } else {
+    return std::type_identity<DefinedFunction<TheOp, Shape>>();
+  }
+}
+
+}  // namespace detail
+
+// Defines TheOp from its declaration, and returns what the rest is added to.
 //
-//   kit::define<Store>(m).implement<store>();
-template <class TheOp>
-  requires(TheOp::declaration.outputs.size() == 0)
-detail::DefinedWriter<TheOp> define(torch::Library& library) {
-  return detail::DefinedWriter<TheOp>(library);
+//   kit::define<Forward>(m).implement<forward>().differentiate<ForwardFormula>();
+//
+// Shape is hand-written if the declaration has no output sizes. If the kit does not allocate what TheOp returns
+// (Declaration::allocates), the function of `implement` returns it, and in place of Shape may be a function that
+// returns it for tensors without values, for fake tensors and on the Meta device.
+template <class TheOp, auto Shape = detail::default_shape<TheOp>()>
+auto define(torch::Library& library, const std::vector<at::Tag>& tags = {at::Tag::pt2_compliant_tag}) {
+  return typename decltype(detail::definition<TheOp, Shape>())::type(library, tags);
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION

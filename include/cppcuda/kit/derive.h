@@ -25,33 +25,36 @@ constexpr CastPolicy cast_policy(const Declaration& d) {
   if (d.under_autocast != CastPolicy::promote) return d.under_autocast;
   const bool is_internal = base_name(d).starts_with('_');
   const auto floating = std::count_if(d.arguments.begin(), d.arguments.end(),
-                                      [](const auto& a) { return is_tensor(a.kind) && !a.is_index; });
+                                      [](const auto& a) { return is_tensor(a.kind) && a.dtypes == 0; });
   return is_internal || floating < 2 ? CastPolicy::none : CastPolicy::promote;
 }
 
-// A bit for each argument whose dtype is not that of the first tensor.
-constexpr unsigned wide_arguments(const Declaration& d) {
-  unsigned result = 0;
-  for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const bool is_wide = is_tensor(d.arguments[i].kind) && d.dtype_of(i) != d.first;
-    result |= static_cast<unsigned>(is_wide) << i;
-  }
-  return result;
-}
-
-// A bit for each argument that is a tensor of indices.
-constexpr unsigned index_arguments(const Declaration& d) {
-  unsigned result = 0;
-  for (size_t i = 0; i < d.arguments.size(); ++i) result |= static_cast<unsigned>(d.arguments[i].is_index) << i;
-  return result;
+// What autocast does with an argument, whatever the policy is.
+enum class Cast { by_policy, to_float32, none };
+constexpr Cast cast_of(const Declaration& d, size_t i) {
+  const size_t root = d.dtype_of(i);
+  if (root == d.arguments.size()) return Cast::by_policy;
+  if (d.arguments[root].dtypes != 0) return Cast::none;
+  return root == d.first ? Cast::by_policy : Cast::to_float32;
 }
 
 // Whether a result may take the place of the first argument.
 constexpr bool fits_in_place(const Declaration& d) {
   const Argument &first = d.arguments[0], &result = d.outputs[0];
-  return d.outputs.size() == 1 && first.kind == Kind::tensor && !first.is_index && !result.pattern.text().empty() &&
-         result.pattern.text() == first.pattern.text() && !result.is_index && !result.is_opmath &&
+  return d.outputs.size() == 1 && first.kind == Kind::tensor && !result.pattern.text().empty() &&
+         result.pattern.text() == first.pattern.text() && result.dtypes == 0 && !result.is_opmath &&
          result.like == d.dtype_of(0);
+}
+
+constexpr bool has_patterns(const Declaration& d) {
+  return std::any_of(d.arguments.begin(), d.arguments.end(),
+                     [](const auto& a) { return takes_tensors(a.kind) && !a.pattern.text().empty(); });
+}
+constexpr bool writes(const Declaration& d) {
+  return std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.is_written; });
+}
+constexpr bool takes_tensors(const Declaration& d) {
+  return std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return takes_tensors(a.kind); });
 }
 
 // Whether all patterns start with the same letter, as batching rules require.
@@ -103,6 +106,12 @@ consteval auto fixed_string() {
   return FixedString<Text.size + 1>(value);
 }
 
+// A number below 100.
+constexpr void append_number(auto& text, size_t number) {
+  const char digits[] = {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10)};
+  text.append(number < 10 ? std::string_view(&digits[1], 1) : std::string_view(digits, 2));
+}
+
 // An argument in torch's schema: "float beta=1.0".
 constexpr void append_argument(auto& text, const Argument& a) {
   for (const auto part :
@@ -117,10 +126,18 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
   FixedText<N> text;
   text.append(base_name(d));
   text.append("(");
+  char set = 'a';
   for (size_t i = 0; i < d.arguments.size(); ++i) {
-    const Argument& a = d.arguments[i];
+    Argument a = d.arguments[i];
     if (i > 0) text.append(", ");
     if (i == d.keyword_only) text.append("*, ");
+    if (a.is_written) {
+      text.append("Tensor(");
+      text.append({&set, 1});
+      text.append("!)");
+      a.type = a.suffix;
+      ++set;
+    }
     append_argument(text, a);
   }
   const bool is_one = d.outputs.size() == 1 && (d.outputs[0].is_gradient || d.outputs[0].name.empty());
@@ -142,6 +159,7 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
 template <size_t N>
 constexpr FixedText<N> sharding_rule(const Declaration& d) {
   FixedText<N> text;
+  if (!d.allocates) return text;
   const auto is_independent = [&](char letter) { return letter != 0 && (d.independent >> (letter - 'A') & 1) != 0; };
   const auto append_dims = [&](const Pattern& pattern, bool all) {
     text.append(pattern.has_optional() ? "..." : "");
@@ -245,17 +263,12 @@ struct BackwardText {
   static constexpr auto gradients = gradients_in<Policies...>();
 
  private:
-  using Text = FixedText<2048>;
+  using Text = FixedText<4 * TheOp::text.size() + 512>;
   static constexpr Declaration named(Declaration d) {
     for (size_t o = 0; o < d.outputs.size(); ++o) d.outputs[o].name = d.output_name(o);
     return d;
   }
   static constexpr Declaration op = named(TheOp::declaration), whole = named(Whole::declaration);
-
-  static constexpr bool has_patterns() {
-    return std::any_of(whole.arguments.begin(), whole.arguments.end(),
-                       [](const Argument& a) { return !a.pattern.text().empty(); });
-  }
 
   static constexpr bool reads(const Gradient& gradient, std::string_view name) {
     return std::find(gradient.reads.begin(), gradient.reads.end(), name) != gradient.reads.end();
@@ -282,9 +295,15 @@ struct BackwardText {
 
     // The dtype of a tensor of the operator, as the words of a declaration.
     constexpr void append_dtype(const Argument& tensor, bool is_input) {
-      if (tensor.is_index) return text.append(" int32 or int64");
       if (tensor.is_opmath) return text.append(" opmath");
       if (is_input && tensor.keeps_wide) return text.append(" keep_wide");
+      // An argument that this operator may not have cannot say the dtype.
+      const Argument& root = whole.arguments[whole.dtype_of(tensor.like)];
+      const std::string_view dtypes = tensor.dtypes != 0 ? tensor.dtype_text : root.dtype_text;
+      if (!dtypes.empty()) {
+        text.append(" ");
+        return text.append(dtypes);
+      }
       if (whole.dtype_of(tensor.like) == whole.first && (!is_input || tensor.like_name.empty())) return;
       text.append(" like ");
       text.append(is_input ? tensor.like_name : whole.arguments[tensor.like].name);
@@ -302,7 +321,7 @@ struct BackwardText {
       for (const Argument& output : op.outputs) {
         FixedText<64> name;
         append_gradient_name(name, output, op.outputs.size());
-        mistake.require(!output.pattern.text().empty() || !has_patterns(),
+        mistake.require(!output.pattern.text().empty() || !has_patterns(whole),
                         {op.name, " has an output without sizes, from which no backward operator follows"});
         next();
         text.append(op.outputs.size() == 1 || all_read(name.view()) ? "Tensor " : "Tensor? ");
@@ -334,8 +353,7 @@ struct BackwardText {
       if (is_plain(o) && is_saved(o) && all_read(o.name)) return true;
     }
     for (const Argument& a : whole.arguments) {
-      const bool is_input = a.kind == Kind::tensor && !a.is_index;
-      if (is_input && !a.has_own_dtype() && a.like_name.empty() && all_read(a.name)) return true;
+      if (a.kind == Kind::tensor && !a.has_own_dtype() && a.like_name.empty() && all_read(a.name)) return true;
     }
     return false;
   }
@@ -346,10 +364,10 @@ struct BackwardText {
     const bool gives_own_dtype = input.has_own_dtype() && std::any_of(gradients.begin(), gradients.end(),
                                                                       [&](auto& g) { return g.of == input.name; });
     return input.kind == Kind::tensor &&
-           (input.is_index || gives_own_dtype || all_read(input.name) || (is_first && !gives_dtype()));
+           (!whole.is_differentiable(input) || gives_own_dtype || all_read(input.name) || (is_first && !gives_dtype()));
   }
   static constexpr bool is_argument(const Argument& input) {
-    return input.is_index || any_reads(input.name) || is_required(input);
+    return !whole.is_differentiable(input) || any_reads(input.name) || is_required(input);
   }
 
   // The letters whose sizes the arguments that a gradient reads say.
@@ -388,10 +406,9 @@ struct BackwardText {
       }
     }
     if (letters.size == 0) return;
-    const char count = static_cast<char>('0' + std::count(letters.view().begin(), letters.view().end(), ',') + 1);
     b.next();
     b.text.append("SymInt[");
-    b.text.append({&count, 1});
+    append_number(b.text, static_cast<size_t>(std::count(letters.view().begin(), letters.view().end(), ',')) + 1);
     b.text.append("] size[");
     b.text.append(letters.view());
     b.text.append("]");
@@ -404,6 +421,9 @@ struct BackwardText {
       const bool is_variable = i < whole.arguments.size() && is_tensor(whole.arguments[i].kind);
       b.mistake.require(is_variable, {"no tensor among the arguments has the name ", g.of});
     }
+    b.mistake.require(whole.allocates, {op.name,
+                                        " has no derivatives: it writes to an argument, takes a list of tensors, "
+                                        "or returns other values than tensors"});
     b.mistake.require(gradients.size() > 0, {op.name, " needs GradientReads for its backward operator"});
     if (b.mistake.exists()) return b;
     b.append_name();
@@ -427,10 +447,9 @@ struct BackwardText {
       b.text.append(a.pattern.text());
     }
     if (gradients.size() > 1) {
-      const char count = static_cast<char>('0' + gradients.size());
       b.next();
       b.text.append("bool[");
-      b.text.append({&count, 1});
+      append_number(b.text, gradients.size());
       b.text.append("] output_mask");
     }
     (Policies::append_arguments([&](std::string_view argument) {
@@ -477,7 +496,8 @@ struct OpBase {
     text.append(declaration.name);
     return text;
   }();
-  static constexpr auto schema_text = detail::torch_schema<sizeof(Text.value)>(declaration);
+  // "Tensor!" becomes "Tensor(a!)".
+  static constexpr auto schema_text = detail::torch_schema<sizeof(Text.value) + 3 * 26>(declaration);
   static constexpr auto sharding_text = detail::sharding_rule<sizeof(Text.value) + 32>(declaration);
 
  public:

@@ -44,37 +44,66 @@ inline Tensor in_opmath(const Tensor& t) { return t.to(at::toOpMathType(t.scalar
 // The bool[N] output_mask of a backward op.
 using OutputMask = std::vector<bool>;
 
+// Another bool[] argument.
+struct BoolList : std::vector<bool> {
+  using std::vector<bool>::vector;
+  operator c10::List<bool>() const { return to_list(*this); }  // NOLINT: as the other lists
+};
+
 namespace detail {
 
 // Copies an attribute, because it outlives its call.
 inline std::string to_owned(std::string_view v) { return std::string(v); }
-inline std::vector<c10::SymInt> to_owned(c10::SymIntArrayRef v) { return v.vec(); }
-inline std::vector<int64_t> to_owned(at::IntArrayRef v) { return v.vec(); }
-inline std::vector<double> to_owned(at::ArrayRef<double> v) { return v.vec(); }
-inline std::optional<std::string> to_owned(std::optional<std::string_view> v) { return std::optional<std::string>(v); }
-inline OutputMask to_owned(const c10::List<bool>& v) { return v.vec(); }
+// A device has no default constructor.
+inline std::optional<at::Device> to_owned(std::optional<at::Device> v) { return v; }
+inline std::optional<at::Device> to_owned(at::Device v) { return v; }
+template <class T>
+std::vector<T> to_owned(at::ArrayRef<T> v) {
+  return v.vec();
+}
+template <class T>
+std::optional<std::vector<T>> to_owned(at::OptionalArrayRef<T> v) {
+  return v.has_value() ? std::optional(v->vec()) : std::nullopt;
+}
 template <class T>
 T to_owned(T v) {
   return v;
 }
+template <class T>
+auto to_owned(const std::optional<T>& v) -> std::optional<decltype(to_owned(*v))> {
+  if (v.has_value()) return to_owned(*v);
+  return std::nullopt;
+}
 
-// The attribute that an argument is, in a tuple; an empty one for a tensor.
-template <class Arg>
+// The attribute that argument number I of TheOp is, in a tuple; an empty one for a tensor.
+template <class TheOp, size_t I, class Arg>
 auto owned_attribute(const Arg& arg) {
   if constexpr (is_tensor_argument<Arg>) {
     return std::tuple<>();
+  } else if constexpr (is_output_mask<Arg> && is_mask_of<TheOp>(I)) {
+    return std::tuple<OutputMask>(arg.vec());
+  } else if constexpr (is_output_mask<Arg>) {
+    return std::tuple<BoolList>(BoolList(arg.begin(), arg.end()));
   } else {
     return std::make_tuple(to_owned(arg));
   }
 }
 
+// Those of all arguments.
+template <class TheOp, class... Args>
+auto owned_attributes(const Args&... args) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::tuple_cat(owned_attribute<TheOp, I>(args)...);
+  }(std::index_sequence_for<Args...>());
+}
+
 template <class Formula, class... Args>
 auto attributes_of(const Args&... args) {
-  using CallArgs = kit::Args<typename Formula::Op>;
-  if constexpr (requires(const CallArgs& call) { Formula::attributes(call); }) {
-    return std::tuple_cat(owned_attribute(args)..., Formula::attributes(CallArgs(args...)));
+  using Op = typename Formula::Op;
+  if constexpr (requires(const kit::Args<Op>& call) { Formula::attributes(call); }) {
+    return std::tuple_cat(owned_attributes<Op>(args...), Formula::attributes(kit::Args<Op>(args...)));
   } else {
-    return std::tuple_cat(owned_attribute(args)...);
+    return owned_attributes<Op>(args...);
   }
 }
 

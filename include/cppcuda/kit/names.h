@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string_view>
 #include <tuple>
@@ -17,8 +18,8 @@ namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
 // Bit masks of the inputs and outputs that one gradient reads. No other tensor is kept alive for it.
 struct Reads {
-  unsigned inputs = 0;
-  unsigned outputs = 0;
+  uint64_t inputs = 0;
+  uint64_t outputs = 0;
 };
 
 namespace detail {
@@ -128,13 +129,13 @@ typename TheOp::Config config_from(const std::tuple<Values...>& values) {
   }(std::make_index_sequence<TheOp::declaration.config_count>());
 }
 
-// Adds the tensors of indices, which every gradient reads.
+// Adds the tensors that have no gradient, such as indices: every gradient reads them.
 template <class TheOp>
 consteval auto with_indices(std::array<Reads, TheOp::declaration.tensor_count()> reads) {
   const Declaration& d = TheOp::declaration;
   for (size_t i = 0; i < d.arguments.size(); ++i) {
-    if (!d.arguments[i].is_index) continue;
-    for (Reads& gradient : reads) gradient.inputs |= 1U << d.tensor_index(i);
+    if (!is_tensor(d.arguments[i].kind) || d.is_differentiable(d.arguments[i])) continue;
+    for (Reads& gradient : reads) gradient.inputs |= uint64_t{1} << d.tensor_index(i);
   }
   return reads;
 }
@@ -159,9 +160,9 @@ consteval auto reads_of(bool with_required = false) {
     const auto add = [&](std::string_view name) {
       const size_t output = detail::find_output(d, name), input = detail::find_input(d, name);
       if (output < d.outputs.size()) {
-        reads.outputs |= 1U << output;
+        reads.outputs |= uint64_t{1} << output;
       } else if (input < d.arguments.size()) {
-        reads.inputs |= 1U << d.tensor_index(input);
+        reads.inputs |= uint64_t{1} << d.tensor_index(input);
       }  // else the gradient of an output
     };
     for (const std::string_view name : gradient.reads) add(name);
@@ -177,7 +178,8 @@ consteval auto reads(std::initializer_list<detail::GradientOf<TheOp>> gradients)
   std::array<Reads, TheOp::declaration.tensor_count()> result{};
   for (const auto& gradient : gradients) {
     for (const auto& key : gradient.reads) {
-      (key.is_output ? result[gradient.input.index].outputs : result[gradient.input.index].inputs) |= 1U << key.index;
+      (key.is_output ? result[gradient.input.index].outputs : result[gradient.input.index].inputs) |= uint64_t{1}
+                                                                                                      << key.index;
     }
   }
   return detail::with_indices<TheOp>(result);

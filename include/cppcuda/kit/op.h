@@ -8,6 +8,7 @@
 // that an operator writes to is a const Tensor& too. The name is part of the type, so templates over two operators
 // never share an instance, not even across libraries.
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -90,67 +91,66 @@ class Callable {
   }
 };
 
+// The C++ types of attribute_types.
+using AttributeTypes =
+    std::tuple<std::string_view, std::optional<std::string_view>, at::ArrayRef<std::string>, int64_t,
+               std::optional<int64_t>, at::IntArrayRef, at::OptionalIntArrayRef, c10::SymInt,
+               std::optional<c10::SymInt>, c10::SymIntArrayRef, at::OptionalSymIntArrayRef, double,
+               std::optional<double>, at::ArrayRef<double>, std::optional<at::ArrayRef<double>>, bool,
+               std::optional<bool>, c10::List<bool>, const at::Scalar&, const std::optional<at::Scalar>&,
+               at::ScalarType, std::optional<at::ScalarType>, at::Device, std::optional<at::Device>,
+               std::optional<at::Layout>, std::optional<at::MemoryFormat>, std::optional<at::Generator>>;
+static_assert(std::tuple_size_v<AttributeTypes> == std::size(attribute_types));
+
 // The C++ type of an argument.
-template <Kind>
-struct CppType;
-template <>
-struct CppType<Kind::tensor> : std::type_identity<const Tensor&> {};
-template <>
-struct CppType<Kind::optional_tensor> : std::type_identity<const OptionalTensor&> {};
-template <>
-struct CppType<Kind::sizes> : std::type_identity<c10::SymIntArrayRef> {};
-template <>
-struct CppType<Kind::mask> : std::type_identity<c10::List<bool>> {};
-template <>
-struct CppType<Kind::string> : std::type_identity<std::string_view> {};
-template <>
-struct CppType<Kind::optional_string> : std::type_identity<std::optional<std::string_view>> {};
-template <>
-struct CppType<Kind::integer> : std::type_identity<int64_t> {};
-template <>
-struct CppType<Kind::optional_integer> : std::type_identity<std::optional<int64_t>> {};
-template <>
-struct CppType<Kind::symbolic> : std::type_identity<c10::SymInt> {};
-template <>
-struct CppType<Kind::optional_symbolic> : std::type_identity<std::optional<c10::SymInt>> {};
-template <>
-struct CppType<Kind::integers> : std::type_identity<at::IntArrayRef> {};
-template <>
-struct CppType<Kind::number> : std::type_identity<double> {};
-template <>
-struct CppType<Kind::optional_number> : std::type_identity<std::optional<double>> {};
-template <>
-struct CppType<Kind::numbers> : std::type_identity<at::ArrayRef<double>> {};
-template <>
-struct CppType<Kind::boolean> : std::type_identity<bool> {};
-template <>
-struct CppType<Kind::optional_boolean> : std::type_identity<std::optional<bool>> {};
-template <>
-struct CppType<Kind::scalar> : std::type_identity<const at::Scalar&> {};
-template <>
-struct CppType<Kind::optional_dtype> : std::type_identity<std::optional<at::ScalarType>> {};
-template <>
-struct CppType<Kind::optional_device> : std::type_identity<std::optional<at::Device>> {};
+template <Kind K, size_t Attribute>
+struct CppType : std::tuple_element<Attribute, AttributeTypes> {};
+template <size_t Attribute>
+struct CppType<Kind::tensor, Attribute> : std::type_identity<const Tensor&> {};
+template <size_t Attribute>
+struct CppType<Kind::optional_tensor, Attribute> : std::type_identity<const OptionalTensor&> {};
+template <size_t Attribute>
+struct CppType<Kind::tensors, Attribute> : std::type_identity<at::TensorList> {};
+template <size_t Attribute>
+struct CppType<Kind::optional_tensors, Attribute> : std::type_identity<const c10::List<OptionalTensor>&> {};
+template <size_t Attribute>
+struct CppType<Kind::maybe_tensors, Attribute> : std::type_identity<std::optional<at::TensorList>> {};
+template <size_t Attribute>
+struct CppType<Kind::mask, Attribute> : std::type_identity<c10::List<bool>> {};
+template <class Base, size_t I>
+using CppTypeOf = typename CppType<Base::declaration.arguments[I].kind, Base::declaration.arguments[I].attribute>::type;
 
-template <size_t>
-using TensorAt = Tensor;
+// The C++ type of a result.
+template <class T>
+struct Returned : std::type_identity<T> {};
+template <>
+struct Returned<std::string_view> : std::type_identity<std::string> {};
+template <class T>
+struct Returned<at::ArrayRef<T>> : std::type_identity<std::vector<T>> {};
+template <class Base, size_t O>
+using ResultOf = typename Returned<std::remove_cvref_t<
+    typename CppType<Base::declaration.outputs[O].kind, Base::declaration.outputs[O].attribute>::type>>::type;
 
-template <size_t... O>
+template <class Base, size_t... O>
 auto result_type(std::index_sequence<O...>) {
   if constexpr (sizeof...(O) == 0) {
     return std::type_identity<void>();
   } else if constexpr (sizeof...(O) == 1) {
-    return std::type_identity<Tensor>();
+    return std::type_identity<ResultOf<Base, O>...>();
   } else {
-    return std::type_identity<std::tuple<TensorAt<O>...>>();
+    return std::type_identity<std::tuple<ResultOf<Base, O>...>>();
   }
 }
 
+// What an operator returns.
+template <class Base>
+using ResultsOf =
+    typename decltype(result_type<Base>(std::make_index_sequence<Base::declaration.outputs.size()>()))::type;
+
 template <class Base, size_t... I>
 auto signature(std::index_sequence<I...>) {
-  constexpr auto outputs = std::make_index_sequence<Base::declaration.outputs.size()>();
-  using Result = typename decltype(result_type(outputs))::type;
-  return std::type_identity<Result(typename CppType<Base::declaration.arguments[I].kind>::type...)>();
+  using Result = ResultsOf<Base>;
+  return std::type_identity<Result(CppTypeOf<Base, I>...)>();
 }
 
 // The C++ function type of a declaration.
@@ -164,6 +164,7 @@ template <FixedString Text, class... Policies>
 struct Op : OpBase<Text, Policies...>,
             detail::Callable<Op<Text, Policies...>, detail::SignatureOf<OpBase<Text, Policies...>>> {
   using Type = detail::SignatureOf<OpBase<Text, Policies...>>;
+  using Result = detail::ResultsOf<OpBase<Text, Policies...>>;  // a tuple if there are several
 };
 
 // An operator with hidden outputs, and the internal operator that returns them. Its caller has cast the arguments.
@@ -254,6 +255,13 @@ auto tensor_arguments(const Args&... args) {
 template <class T>
 inline constexpr bool is_output_mask = std::is_same_v<T, c10::List<bool>> || std::is_same_v<T, std::vector<bool>>;
 
+// Whether argument number i of TheOp is its output_mask, given that its type is that of one.
+template <class TheOp>
+constexpr bool is_mask_of(size_t i) {
+  if constexpr (requires { TheOp::declaration; }) return TheOp::declaration.arguments[i].kind == Kind::mask;
+  return true;
+}
+
 }  // namespace detail
 
 inline OptionalTensor to_optional(const Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; }
@@ -275,6 +283,21 @@ bool is_requested([[maybe_unused]] size_t o, const Values&... values) {
     if constexpr (detail::is_output_mask<T>) result = value[o];
   };
   (look(values), ...);
+  return result;
+}
+
+// The same for all arguments of a call of TheOp, which may have other lists of bool.
+template <class TheOp, class... Args>
+bool is_requested_by([[maybe_unused]] size_t o, const Args&... args) {
+  [[maybe_unused]] size_t i = 0;
+  bool result = true;
+  [[maybe_unused]] const auto look = [&]<class T>(const T& arg) {
+    if constexpr (detail::is_output_mask<T>) {
+      if (detail::is_mask_of<TheOp>(i)) result = arg[o];
+    }
+    ++i;
+  };
+  (look(args), ...);
   return result;
 }
 

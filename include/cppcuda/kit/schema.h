@@ -4,17 +4,20 @@
 //
 //   "cppcuda::trilinear(Tensor feats[B?, N, 8, F], Tensor points[B?, N, 3]) -> Tensor[B?, N, F]"
 //
-// All tensors, outputs too, have the dtype and the device of the first tensor that is not optional. "Tensor cy[B, S]
-// like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the gradient of points and has no name in
-// torch's schema. If points is an argument, the gradient has its pattern and dtype, unless another pattern is given.
-// "Tensor corners[N, 8] int32 or int64" is a tensor of indices: it has one of these dtypes and no gradient. An output
-// of indices is "Tensor corners[N, 8] int64". "Tensor rstd[N] opmath" has torch's opmath dtype: float32 if the others
-// have 16 bits. "Tensor points[N, 3] keep_wide" may be float32 if the others have 16 bits. Autocast casts it from 16
-// bits to float32, whatever the operator's CastPolicy is; tensors that are like it have its dtype.
+// All tensors, outputs too, have the dtype and the device of the first tensor that is not optional: float64, float32,
+// float16 or bfloat16. "Tensor cy[B, S] like cx" has the dtype of cx instead. The output "Tensor grad(points)" is the
+// gradient of points and has no name in torch's schema. If points is an argument, the gradient has its pattern and
+// dtype, unless another pattern is given.
+// "Tensor corners[N, 8] int32 or int64" has one of these dtypes, whatever the others have, and so has "Tensor mask[N]
+// bool"; "Tensor values[N] any" has any of dtype_names. Only floating-point and complex tensors have gradients. An
+// output has one dtype: "Tensor corners[N, 8] int64". "Tensor rstd[N] opmath" has torch's opmath dtype: float32 if the
+// others have 16 bits. "Tensor points[N, 3] keep_wide" may be float32 if the others have 16 bits. Autocast casts it
+// from 16 bits to float32, whatever the operator's CastPolicy is; tensors that are like it have its dtype.
 // "SymInt[2] size[H, W]", "SymInt rows[N]" and "int levels[L]" give the sizes of letters. attribute_types lists the
 // types of arguments that are no tensors.
-// "Tensor(a!) cache[V, F]" is an argument that the operator writes to, "Tensor(b!)? counts[V]" another one, which may
-// be missing. Such an operator returns nothing: "-> ()". "hidden Tensor rstd[N]" is an output that only gradients read.
+// "Tensor(a!) cache[V, F]" or "Tensor! cache[V, F]" is an argument that the operator writes to, "Tensor(b!)? counts[V]"
+// another one, which may be missing. Such an operator returns nothing: "-> ()". "hidden Tensor rstd[N]" is an output
+// that only gradients read.
 // The operator does not return it. With it, there is an internal operator, whose name has an underscore before it,
 // Op::WithHidden; hidden outputs come last.
 //
@@ -44,45 +47,40 @@ struct FixedString {
 enum class Kind {
   tensor,
   optional_tensor,
-  sizes,
-  mask,
-  string,
-  optional_string,
-  integer,
-  optional_integer,
-  symbolic,
-  optional_symbolic,
-  integers,
-  number,
-  optional_number,
-  numbers,
-  boolean,
-  optional_boolean,
-  scalar,
-  optional_dtype,
-  optional_device
+  tensors,           // Tensor[]
+  optional_tensors,  // Tensor?[], of which each may be missing
+  maybe_tensors,     // Tensor[]?, which may be missing
+  sizes,             // SymInt[N] with or without a pattern
+  integer,           // int
+  symbolic,          // SymInt
+  mask,              // bool[N] output_mask
+  attribute,         // another one of attribute_types
 };
 
-// The types of arguments that are no tensors, beside SymInt[N], int[N] and bool[N].
-inline constexpr struct {
-  std::string_view type;
-  Kind kind;
-} attribute_types[] = {{"str", Kind::string},
-                       {"str?", Kind::optional_string},
-                       {"int", Kind::integer},
-                       {"int?", Kind::optional_integer},
-                       {"SymInt", Kind::symbolic},
-                       {"SymInt?", Kind::optional_symbolic},
-                       {"float", Kind::number},
-                       {"float?", Kind::optional_number},
-                       {"float[]", Kind::numbers},
-                       {"bool", Kind::boolean},
-                       {"bool?", Kind::optional_boolean},
-                       {"Scalar", Kind::scalar},
-                       {"ScalarType?", Kind::optional_dtype},
-                       {"Device?", Kind::optional_device}};
+// The types of arguments that are no tensors. A list may have a length, as in int[3]. op.h has their types in C++.
+inline constexpr std::string_view attribute_types[] = {
+    "str",         "str?",    "str[]",    "int",       "int?",          "int[]",     "int[]?",
+    "SymInt",      "SymInt?", "SymInt[]", "SymInt[]?", "float",         "float?",    "float[]",
+    "float[]?",    "bool",    "bool?",    "bool[]",    "Scalar",        "Scalar?",   "ScalarType",
+    "ScalarType?", "Device",  "Device?",  "Layout?",   "MemoryFormat?", "Generator?"};
+
+// The dtypes that tensors may have.
+inline constexpr std::string_view dtype_names[] = {"float64",    "float32", "float16",       "bfloat16",   "complex64",
+                                                   "complex128", "bool",    "uint8",         "int8",       "int16",
+                                                   "int32",      "int64",   "float8_e4m3fn", "float8_e5m2"};
+inline constexpr size_t differentiable_dtypes = 6;  // the first ones
+
+// A bit for each of dtype_names.
+using Dtypes = uint16_t;
+inline constexpr Dtypes any_dtype = (1U << std::size(dtype_names)) - 1;
+inline constexpr Dtypes floating_dtypes = 15;  // those of tensors whose declaration names none
+inline constexpr Dtypes index_dtypes = 3 << 10;
 
 constexpr bool is_tensor(Kind kind) { return kind == Kind::tensor || kind == Kind::optional_tensor; }
+constexpr bool is_tensor_list(Kind kind) {
+  return kind == Kind::tensors || kind == Kind::optional_tensors || kind == Kind::maybe_tensors;
+}
+constexpr bool takes_tensors(Kind kind) { return is_tensor(kind) || is_tensor_list(kind); }
 constexpr bool gives_sizes(Kind kind) { return kind == Kind::sizes || kind == Kind::integer || kind == Kind::symbolic; }
 
 // An argument or an output, which torch calls an argument too (c10::Argument).
@@ -91,15 +89,18 @@ struct Argument {
   Kind kind = Kind::tensor;
   Pattern pattern;
   std::string_view like_name;
-  size_t like = 0;           // the argument whose dtype this tensor has
-  size_t length = 0;         // of a mask
-  bool is_index = false;     // a tensor of dtype int32 or int64
-  bool is_opmath = false;    // has the dtype in which `like` is computed
-  bool is_gradient = false;  // an output that is the gradient of the tensor `name`
-  bool keeps_wide = false;   // may be float32 if `like` has 16 bits
-  bool is_written = false;   // an argument that the operator writes to
+  std::string_view dtype_text;  // "int32 or int64"
+  std::string_view suffix;      // of the type, "?" or "[]", if it is that of tensors
+  size_t like = 0;              // the argument whose dtype this tensor has
+  size_t length = 0;            // of a mask
+  size_t attribute = 0;         // of an argument that is no tensor: its place in attribute_types
+  Dtypes dtypes = 0;            // if the declaration names them; then this tensor is like no other
+  bool is_opmath = false;       // has the dtype in which `like` is computed
+  bool is_gradient = false;     // an output that is the gradient of the tensor `name`
+  bool keeps_wide = false;      // may be float32 if `like` has 16 bits
+  bool is_written = false;      // an argument that the operator writes to
 
-  constexpr bool has_own_dtype() const { return is_opmath || keeps_wide; }
+  constexpr bool has_own_dtype() const { return is_opmath || keeps_wide || dtypes != 0; }
 };
 
 // A list that is filled at compile time.
@@ -118,7 +119,7 @@ struct FixedList {
   constexpr T& operator[](size_t i) { return items[i]; }
 };
 
-inline constexpr size_t max_arguments = 16;
+inline constexpr size_t max_arguments = 48, max_outputs = 16;
 
 struct Declaration {
   struct Requirement {
@@ -127,14 +128,20 @@ struct Declaration {
 
   std::string_view name;  // with its namespace
   FixedList<Argument, max_arguments> arguments;
-  FixedList<Argument, 6> outputs;
-  FixedList<Requirement, 8> requirements;
+  FixedList<Argument, max_outputs> outputs;
+  FixedList<Requirement, max_arguments> requirements;
   Mistake mistake;  // of the text; the rest is then incomplete
   CastPolicy under_autocast = CastPolicy::promote;
-  unsigned independent = 0;                   // a bit for each letter that Independent names
-  char rows = 0;                              // the first of them
-  size_t keyword_only = max_arguments;        // the arguments from this one on
-  size_t first = 0;                           // the first tensor that is not optional and has no indices
+  unsigned independent = 0;             // a bit for each letter that Independent names
+  char rows = 0;                        // the first of them
+  size_t keyword_only = max_arguments;  // the arguments from this one on
+  // The first tensor that is not optional and whose dtype the declaration does not name; if there is none, the first
+  // one that is not optional. The number of arguments if there is none.
+  size_t first = 0;
+  // Whether the kit allocates what the operator returns: tensors, whose kernel writes to nothing else and takes no
+  // lists.
+  bool allocates = false;
+  bool finds_sizes = false;                   // whether the kernel finds sizes of outputs
   bool has_variants = false;                  // Variants
   size_t config_first = 0, config_count = 0;  // the arguments that are the members of an aggregate (Config)
   FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
@@ -166,10 +173,18 @@ struct Declaration {
 
   // The argument whose dtype argument i has: the first tensor, or one that has a dtype of its own.
   constexpr size_t dtype_of(size_t i) const {
-    for (size_t steps = 0; i != first && !arguments[i].has_own_dtype() && steps < max_arguments; ++steps) {
+    for (size_t steps = 0; i < arguments.size() && i != first && !arguments[i].has_own_dtype() && steps < max_arguments;
+         ++steps) {
       i = arguments[i].like;
     }
     return i;
+  }
+
+  // Whether a tensor may have a gradient. Its dtype is that of an argument.
+  constexpr bool is_differentiable(const Argument& tensor) const {
+    const size_t like = dtype_of(tensor.like);
+    const Dtypes dtypes = tensor.dtypes != 0 || like == arguments.size() ? tensor.dtypes : arguments[like].dtypes;
+    return dtypes == 0 || (dtypes & ((1U << differentiable_dtypes) - 1)) != 0;
   }
 
   // The number of tensors before an argument.
@@ -227,40 +242,79 @@ constexpr bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
 }
 
-// Whether a type is "<item>[<number>]".
-constexpr bool is_list(std::string_view type, std::string_view item) {
-  return type.starts_with(item) && type.substr(item.size()).starts_with('[') && type.ends_with(']') &&
-         std::all_of(type.begin() + item.size() + 1, type.end() - 1, [](char c) { return c >= '0' && c <= '9'; });
+// "int[]" for "int[3]".
+constexpr bool is_type(std::string_view type, std::string_view known) {
+  const size_t bracket = std::min(find(known, "[]"), known.size());
+  if (bracket == known.size()) return type == known;
+  const size_t end = find(type, "]");
+  return type.substr(0, bracket + 1) == known.substr(0, bracket + 1) && end != type.npos &&
+         type.substr(end) == known.substr(bracket + 1) &&
+         std::all_of(type.begin() + bracket + 1, type.begin() + end, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-constexpr Kind kind_of(std::string_view type, Mistake& mistake) {
-  if (type == "Tensor") return Kind::tensor;
-  if (type == "Tensor?") return Kind::optional_tensor;
-  if (is_list(type, "SymInt")) return Kind::sizes;
-  if (is_list(type, "bool")) return Kind::mask;
-  if (is_list(type, "int")) return Kind::integers;
+// Sets the kind of an argument whose type is that of no tensor.
+constexpr void set_attribute(Argument& a, Mistake& mistake) {
   const auto* const known = std::find_if(std::begin(attribute_types), std::end(attribute_types),
-                                         [&](const auto& each) { return each.type == type; });
-  if (mistake.require(
-          known != std::end(attribute_types),
-          {type, " is an unknown type; an argument is a Tensor, Tensor?, Tensor(a!), Tensor(a!)?, SymInt, ",
-           "SymInt?, SymInt[N], int, int?, int[N], float, float?, float[], bool, bool?, bool[N], str, str?, ",
-           "Scalar, ScalarType? or Device?"})) {
-    return known->kind;
+                                         [&](std::string_view each) { return is_type(a.type, each); });
+  a.kind = Kind::attribute;
+  if (!mistake.require(known != std::end(attribute_types),
+                       {a.type, " is an unknown type; an argument is a Tensor, Tensor(a!), str, int, SymInt, ",
+                        "float, bool, Scalar, ScalarType or Device, one of these with a ?, a list such as int[], ",
+                        "int[3] or int[]?, or a Layout?, MemoryFormat? or Generator?"})) {
+    return;
   }
-  return Kind::boolean;
+  a.attribute = static_cast<size_t>(known - std::begin(attribute_types));
+  if (*known == "int") a.kind = Kind::integer;
+  if (*known == "SymInt") a.kind = Kind::symbolic;
+  if (*known == "SymInt[]") a.kind = Kind::sizes;
 }
 
-// Whether a type is "Tensor(a!)" or "Tensor(a!)?", with any letter.
-constexpr bool is_written_tensor(std::string_view type) {
-  if (type.ends_with('?')) type.remove_suffix(1);
-  return type.size() == 10 && type.starts_with("Tensor(") && type[7] >= 'a' && type[7] <= 'z' && type.ends_with("!)");
+// The part of "Tensor(a!)?" or "Tensor![]" after the annotation that says that the operator writes to the argument;
+// npos if it has none.
+constexpr size_t end_of_annotation(std::string_view type) {
+  if (type.starts_with("Tensor!")) return 7;
+  const size_t end = find(type, "!)");
+  return type.starts_with("Tensor(") && end != type.npos && is_name(type.substr(7, end - 7)) ? end + 2 : type.npos;
 }
 
-// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be `indices`,
-// " opmath" and, in an argument, " keep_wide".
-constexpr void parse_name(std::string_view text, std::string_view indices, bool is_output, Argument& result,
-                          Mistake& mistake) {
+// Sets the kind of an argument that is a tensor or a list of them. Returns false if it is neither.
+constexpr bool set_tensor(Argument& a) {
+  size_t end = end_of_annotation(a.type);
+  a.is_written = end != a.type.npos;
+  if (!a.is_written) end = a.type.starts_with("Tensor") ? 6 : a.type.size();
+  constexpr struct {
+    std::string_view suffix;
+    Kind kind;
+  } kinds[] = {{"", Kind::tensor},
+               {"?", Kind::optional_tensor},
+               {"[]", Kind::tensors},
+               {"?[]", Kind::optional_tensors},
+               {"[]?", Kind::maybe_tensors}};
+  const auto* const known = std::find_if(std::begin(kinds), std::end(kinds),
+                                         [&](const auto& each) { return each.suffix == a.type.substr(end); });
+  if (end < 6 || !a.type.starts_with("Tensor") || known == std::end(kinds)) return false;
+  a.kind = known->kind;
+  a.suffix = known->suffix;
+  return true;
+}
+
+// The bits of "int32 or int64", or of "any".
+constexpr Dtypes parse_dtypes(std::string_view text) {
+  if (text == "any") return any_dtype;
+  Dtypes result = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(find(text, " or "), text.size());
+    const auto* const name = std::find(std::begin(dtype_names), std::end(dtype_names), text.substr(0, end));
+    if (name == std::end(dtype_names)) return 0;
+    result |= 1U << (name - std::begin(dtype_names));
+    text.remove_prefix(std::min(end + 4, text.size()));
+  }
+  return result;
+}
+
+// "name[pattern] like other = default"; any part may be missing. Instead of "like other" there may be dtypes, "opmath"
+// and, in an argument, "keep_wide".
+constexpr void parse_name(std::string_view text, bool is_output, Argument& result, Mistake& mistake) {
   if (const auto equals = find(text, "="); equals != text.npos) {
     result.value = trim(text.substr(equals + 1));
     text = text.substr(0, equals);
@@ -271,67 +325,87 @@ constexpr void parse_name(std::string_view text, std::string_view indices, bool 
   result.name = text.substr(0, end);
   text.remove_prefix(end);
   if (text.starts_with('[')) {
-    mistake.require(is_tensor(result.kind) || gives_sizes(result.kind),
-                    {whole, " has a pattern; only a tensor, a list of sizes or an integer has one"});
+    mistake.require(takes_tensors(result.kind) || gives_sizes(result.kind),
+                    {whole, " has a pattern; only a tensor, a list of tensors or sizes, or an integer has one"});
     const auto close = std::min(find(text, "]") + 1, text.size());
     result.pattern = Pattern(text.substr(0, close), mistake);
     text.remove_prefix(close);
   }
   if (text.starts_with(" like ")) {
     result.like_name = trim(text.substr(6));
-  } else if (text == indices) {
-    mistake.require(is_tensor(result.kind), {whole, " has a dtype; only a tensor has one"});
-    result.is_index = true;
   } else if (text == " opmath") {
     result.is_opmath = true;
   } else if (!is_output && text == " keep_wide") {
     result.keeps_wide = true;
-  } else {
-    mistake.require(text.empty(),
-                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME,", indices,
-                     is_output ? " or opmath" : ", opmath or keep_wide"});
+  } else if (!text.empty()) {
+    result.dtype_text = trim(text);
+    result.dtypes = parse_dtypes(result.dtype_text);
+    const bool is_one = (result.dtypes & (result.dtypes - 1)) == 0;
+    mistake.require(result.dtypes != 0 && (is_one || !is_output),
+                    {whole, " ends with ", trim(text), "; after the sizes of a tensor may come like NAME, opmath, ",
+                     is_output ? "or a dtype such as int64" : "keep_wide, any, or dtypes such as int32 or int64"});
   }
-  mistake.require(is_tensor(result.kind) || !result.has_own_dtype(), {whole, " has a dtype; only a tensor has one"});
+  mistake.require(takes_tensors(result.kind) || !result.has_own_dtype(),
+                  {whole, " has a dtype; only a tensor has one"});
 }
 
 constexpr Argument parse_argument(std::string_view text, Mistake& mistake) {
   Argument result;
   const auto space = std::min(find(text, " "), text.size());
   result.type = text.substr(0, space);
-  result.is_written = is_written_tensor(result.type);
-  result.kind = !result.is_written           ? kind_of(result.type, mistake)
-                : result.type.ends_with('?') ? Kind::optional_tensor
-                                             : Kind::tensor;
-  if (result.kind == Kind::mask) {
+  if (!set_tensor(result)) set_attribute(result, mistake);
+  parse_name(trim(text.substr(space)), /*is_output=*/false, result, mistake);
+  if (result.name == "output_mask" && result.type.starts_with("bool[")) {
+    result.kind = Kind::mask;
     for (const char c : result.type.substr(5, result.type.size() - 6)) result.length = 10 * result.length + (c - '0');
   }
-  parse_name(trim(text.substr(space)), " int32 or int64", /*is_output=*/false, result, mistake);
   mistake.require(is_name(result.name), {"an argument is a type and a name, got ", text});
+  const bool has_default = !result.value.empty();
+  mistake.require(!has_default || !result.type.ends_with(']') ||
+                      (!result.type.starts_with("bool") && !result.type.starts_with("str")),
+                  {text, " has a default, which torch supports for no list of bool or str"});
   return result;
+}
+
+// Sets the kind of an output that is no single tensor. Its type is followed by a space, and a name, or by nothing.
+// "Tensor[]" is a list of tensors, "Tensor sum[]" one tensor without dims.
+constexpr bool set_result(std::string_view text, Argument& result) {
+  const std::string_view type = text.substr(0, std::min(find(text, " "), text.size()));
+  constexpr std::string_view types[] = {"Tensor?", "Tensor[]", "int", "float", "bool", "SymInt", "str", "int[]"};
+  if (std::find(std::begin(types), std::end(types), type) == std::end(types)) return false;
+  Mistake ignored;
+  result.type = type;
+  result.name = trim(text.substr(type.size()));
+  if (!set_tensor(result)) set_attribute(result, ignored);
+  return result.name.empty() || is_name(result.name);
 }
 
 constexpr Argument parse_output(std::string_view text, Mistake& mistake) {
   Argument result;
+  if (set_result(text, result)) return result;
+  result = Argument();
   result.type = "Tensor";
   const auto rest = text.substr(std::min(text.size(), result.type.size()));
-  if (!mistake.require(text.starts_with(result.type) && (rest.empty() || rest[0] == ' ' || rest[0] == '['),
-                       {"an output is a Tensor, got ", text})) {
+  mistake.require(!text.starts_with("Tensor("),
+                  {"an output is a new tensor, got ", text, "; with Variants, f.out and f_ write to arguments"});
+  if (!mistake.require(
+          text.starts_with(result.type) && (rest.empty() || rest[0] == ' ' || rest[0] == '['),
+          {"an output is a Tensor, Tensor?, Tensor[], int, float, bool, SymInt, str or int[], got ", text})) {
     return result;
   }
-  parse_name(rest.starts_with(" like ") ? rest : trim(rest), " int64", /*is_output=*/true, result, mistake);
+  parse_name(rest.starts_with(" like ") ? rest : trim(rest), /*is_output=*/true, result, mistake);
   if (result.name.starts_with("grad(") && result.name.ends_with(')')) {
     result.is_gradient = true;
     result.name = result.name.substr(5, result.name.size() - 6);
-    mistake.require(!result.is_opmath, {text, " is a gradient, which has the dtype of its argument"});
+    mistake.require(!result.is_opmath && result.dtypes == 0,
+                    {text, " is a gradient, which has the dtype of its argument"});
   }
   mistake.require(result.name.empty() || is_name(result.name), {"an output is a Tensor and a name, got ", text});
-  mistake.require(
-      !result.name.empty() || result.pattern.rank() > 0 || result.pattern.text().empty() ||
-          result.pattern.has_any_leading(),
-      {"an output is ", text,
-       ", a list of tensors, which is not supported; a tensor without dims needs a name, as in (Tensor sum[])"});
   return result;
 }
+
+// "a" in "Tensor(a!)?".
+constexpr std::string_view written_set(const Argument& a) { return a.type.substr(7, find(a.type, "!") - 7); }
 
 constexpr void parse(std::string_view text, Declaration& d) {
   Mistake& mistake = d.mistake;
@@ -352,7 +426,7 @@ constexpr void parse(std::string_view text, Declaration& d) {
   split(arguments.substr(1, arguments.size() - 2), mistake, [&](auto part) {
     if (part == "*") {
       d.keyword_only = d.arguments.size();
-    } else if (mistake.require(d.arguments.size() < d.arguments.items.size(), {text, " has more than 16 arguments"})) {
+    } else if (mistake.require(d.arguments.size() < d.arguments.items.size(), {text, " has more than 48 arguments"})) {
       d.arguments.push_back(parse_argument(part, mistake));
     }
   });
@@ -361,19 +435,19 @@ constexpr void parse(std::string_view text, Declaration& d) {
     outputs = outputs.substr(1, outputs.size() - 2);
   }
   split(outputs, mistake, [&](auto part) {
-    if (mistake.require(d.outputs.size() < d.outputs.items.size(), {text, " has more than 6 outputs"})) {
+    if (mistake.require(d.outputs.size() < d.outputs.items.size(), {text, " has more than 16 outputs"})) {
       d.outputs.push_back(parse_output(part, mistake));
     }
   });
   const auto writes = std::count_if(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.is_written; });
-  mistake.require(writes > 0 || d.outputs.size() > 0,
-                  {d.name, " returns nothing and writes to no argument, Tensor(a!)"});
-  mistake.require(writes == 0 || d.outputs.size() == 0,
-                  {d.name, " writes to an argument, so it returns nothing: -> (). f.out and f_ follow from Variants"});
+  mistake.require(writes <= 26, {d.name, " writes to more than 26 arguments"});
   for (const Argument& a : d.arguments) {
-    const auto is_same = [&](const Argument& other) { return other.is_written && other.type[7] == a.type[7]; };
-    mistake.require(!a.is_written || std::count_if(d.arguments.begin(), d.arguments.end(), is_same) == 1,
-                    {a.type, " is the type of two arguments; each needs a letter of its own"});
+    const auto is_same = [&](const Argument& other) {
+      return other.is_written && other.type[6] == '(' && written_set(other) == written_set(a);
+    };
+    mistake.require(
+        !a.is_written || a.type[6] != '(' || std::count_if(d.arguments.begin(), d.arguments.end(), is_same) == 1,
+        {a.type, " is the type of two arguments; each needs a letter of its own"});
   }
   for (size_t i = 0; i < d.arguments.size(); ++i) {
     const auto name = d.arguments[i].name;
@@ -385,31 +459,45 @@ constexpr void parse(std::string_view text, Declaration& d) {
 
 // Finds the argument whose dtype each tensor has.
 constexpr void resolve_likes(Declaration& d) {
+  const auto is_required = [](const auto& a) { return a.kind == Kind::tensor; };
   const auto gives_dtype = [](const auto& a) {
-    return a.kind == Kind::tensor && !a.is_index && !a.has_own_dtype() && a.like_name.empty();
+    return a.kind == Kind::tensor && !a.has_own_dtype() && a.like_name.empty();
   };
-  const auto first = std::find_if(d.arguments.begin(), d.arguments.end(), gives_dtype);
-  if (!d.mistake.require(
-          first != d.arguments.end(),
-          {d.name, " needs a floating-point Tensor that is not optional, and not like another, opmath or keep_wide"})) {
-    return;
-  }
+  auto first = std::find_if(d.arguments.begin(), d.arguments.end(), gives_dtype);
+  if (first == d.arguments.end()) first = std::find_if(d.arguments.begin(), d.arguments.end(), is_required);
   d.first = static_cast<size_t>(first - d.arguments.begin());
+  const bool has_first = d.first < d.arguments.size();
+  d.mistake.require(!has_first || (!first->is_opmath && !first->keeps_wide && first->like_name.empty()),
+                    {d.name, " needs a Tensor that is not optional, and not like another, opmath or keep_wide"});
   for (auto& a : d.arguments) {
     a.like = a.like_name.empty() ? d.first : d.known_argument(a.like_name);
-    d.mistake.require(!d.arguments[a.like].is_index,
-                      {a.name, " is like ", a.like_name, ", which is a tensor of indices"});
+    d.mistake.require(has_first || !(a.is_opmath || a.keeps_wide),
+                      {a.name, " has the dtype of a Tensor that is not optional, of which there is none"});
   }
+  const auto is_plain = [](const auto& o) { return o.kind == Kind::tensor; };
+  const auto is_list = [](const auto& a) { return is_tensor_list(a.kind); };
+  const auto has_found = [](const auto& o) { return o.pattern.found() != 0; };
+  d.finds_sizes = std::any_of(d.outputs.begin(), d.outputs.end(), has_found);
+  d.allocates =
+      d.outputs.size() > 0 && std::all_of(d.outputs.begin(), d.outputs.end(), is_plain) && has_first &&
+      !d.finds_sizes &&
+      std::none_of(d.arguments.begin(), d.arguments.end(), [&](const auto& a) { return a.is_written || is_list(a); });
   for (auto& o : d.outputs) {
+    if (o.kind != Kind::tensor) continue;
     o.like = o.like_name.empty() ? d.first : d.known_argument(o.like_name);
     if (o.is_gradient) {
       for (size_t i = 0; i < d.arguments.size(); ++i) {
         const Argument& a = d.arguments[i];
         if (a.name != o.name) continue;
-        d.mistake.require(!a.is_index, {o.name, " is a tensor of indices, which has no gradient"});
+        d.mistake.require(d.is_differentiable(a), {o.name, " has a dtype without gradients, ", a.dtype_text});
         if (o.pattern.text().empty()) o.pattern = a.pattern;
         o.like = i;
       }
+    }
+    if (!has_first) {
+      d.mistake.require(o.pattern.text().empty() && !o.has_own_dtype(),
+                        {d.name, " has an output with sizes or a dtype, but no Tensor that is not optional"});
+      continue;
     }
     // An optional argument may be missing; follow its `like` to one that is required.
     o.like = d.dtype_of(o.like);
@@ -421,7 +509,7 @@ constexpr void resolve_likes(Declaration& d) {
 
 struct Letters {
   unsigned known = 0;
-  constexpr bool has(char letter) const { return letter == 0 || (known >> (letter - 'A') & 1) != 0; }
+  constexpr bool has(char letter) const { return letter == 0 || letter == '_' || (known >> (letter - 'A') & 1) != 0; }
   constexpr bool has(const Pattern::Term& t) const { return has(t.letter) && has(t.other); }
 
   // Whether Checker::shape can match the pattern: each sum has at most one new letter, without a factor.
@@ -442,7 +530,8 @@ struct Letters {
 
 constexpr void order_checks(Declaration& d) {
   Letters letters;
-  for (const Kind kind : {Kind::integer, Kind::symbolic, Kind::tensor, Kind::sizes, Kind::optional_tensor}) {
+  for (const Kind kind : {Kind::integer, Kind::symbolic, Kind::tensor, Kind::sizes, Kind::tensors,
+                          Kind::optional_tensor, Kind::optional_tensors, Kind::maybe_tensors}) {
     FixedList<size_t, max_arguments> left;
     for (size_t i = 0; i < d.arguments.size(); ++i) {
       if (d.arguments[i].kind != kind) continue;
@@ -462,7 +551,16 @@ constexpr void order_checks(Declaration& d) {
       left = later;
     }
   }
+  for (const Argument& a : d.arguments) {
+    d.mistake.require(a.pattern.found() == 0, {a.pattern.text(), " has a letter in braces; only an output has one"});
+  }
   for (const Argument& o : d.outputs) {
+    d.mistake.require((letters.known & o.pattern.found()) == 0,
+                      {o.pattern.text(), " has a letter in braces whose size something else says"});
+    letters.known |= o.pattern.found();
+  }
+  for (const Argument& o : d.outputs) {
+    d.mistake.require(!o.pattern.has_any_size(), {o.pattern.text(), " of an output has a dim of any size"});
     for (size_t i = 0; i < o.pattern.rank(); ++i) {
       for (const auto& t : o.pattern[i]) {
         d.mistake.require(letters.has(t), {o.pattern.text(), " of an output has a letter whose size no argument says"});
@@ -525,7 +623,7 @@ namespace detail {
 // The GradientReads among the policies, in order.
 template <class... Policies>
 consteval auto gradients_in() {
-  FixedList<Gradient, 8> result;
+  FixedList<Gradient, max_outputs> result;
   (Policies::append_gradient([&](const Gradient& g) { result.push_back(g); }), ...);
   return result;
 }
@@ -678,6 +776,8 @@ constexpr Declaration parsed(std::string_view text) {
   if (d.mistake.exists()) return d;
   (Policies::apply(d), ...);
   resolve_likes(d);
+  d.mistake.require(d.allocates || !d.has_variants,
+                    {d.name, " has Variants, which only an operator has that writes to nothing and returns tensors"});
   if (d.mistake.exists()) return d;
   order_checks(d);
   for (const Argument& a : d.arguments) {

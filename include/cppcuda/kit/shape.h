@@ -21,6 +21,10 @@ using ArgumentPointers = const void* const*;
 // Throws unless the arguments match the declaration. The returned Checker knows the sizes. Errors name `op`.
 Checker check_arguments(const char* op, const Declaration& declaration, ArgumentPointers arguments);
 
+// Throws unless a tensor in argument i is defined, strided, and of a dtype that it may have alone.
+void check_dtype(const Checker& check, const Declaration& declaration, size_t i, std::string_view name,
+                 const Tensor& t);
+
 // Output number o of the arguments that were checked.
 Output output_of(const Checker& checked, const Declaration& declaration, size_t o, ArgumentPointers arguments);
 
@@ -80,7 +84,7 @@ struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
     Outputs<WithHidden<TheOp>> outputs;
     const auto allocate_where = [&](bool requested) {
       for (size_t o = 0; o < count; ++o) {
-        if (is_requested(o, all...) != requested) continue;
+        if (is_requested_by<TheOp>(o, all...) != requested) continue;
         if constexpr (std::is_same_v<R, Tensor>) {
           outputs[o] = given_or_new(given, o, shape);
         } else {

@@ -12,6 +12,8 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <span>
+
 #include "cppcuda/kit/output.h"
 #include "cppcuda/kit/schema.h"
 
@@ -25,11 +27,11 @@ enum class OutMemory {
 };
 
 // Throws if a tensor that an operator writes to shares memory with another argument, or has elements that do. Tensors
-// on the Meta device have no memory. `tensors` are all of the schema's; missing ones are undefined.
-void check_written(const c10::FunctionSchema& schema, at::ArrayRef<Tensor> tensors, bool has_memory);
+// on the Meta device have no memory. `arguments` are all of the schema's.
+void check_written(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments, bool has_memory);
 
-// Registers the kernels of an operator that only writes to its arguments, except those that compute and check.
-void implement_writer(torch::Library& library, const Declaration& declaration, const char* name);
+// Registers the kernels of an operator whose function returns what the operator returns, except those that compute.
+void implement_function(torch::Library& library, const Declaration& declaration, const char* name);
 
 // Defines f.out and, if `in_place`, f_. The operator f with this declaration and rule for DTensor is defined already.
 void define_variants(torch::Library& library, const Declaration& f, const std::string& sharding_rule, OutMemory memory,

@@ -106,7 +106,7 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, Sharing, OwnRanks...> {
     };
     run_batched({TheOp::base_name(), Leading, own, sharing}, tensors, outputs,
                 {[&](std::span<int64_t> dims) { set_dims(dims, Shape(args...)); }, call,
-                 [&](size_t o) { return is_requested(o, args...); }});
+                 [&](size_t o) { return is_requested_by<TheOp>(o, args...); }});
     return from_array<R>(std::move(outputs));
   }
 };

@@ -16,9 +16,16 @@ import torch
 from torch import Tensor
 
 Letters = dict[str, int]  # the sizes that letters stand for
-Term = tuple[int, str]  # a product: a number, and letters
+Term = tuple[int, str, int]  # a product of a number and letters, divided by a number
 
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
+FLOATING = (torch.float64, torch.float32, *SIXTEEN_BIT)  # the dtypes of tensors whose declaration names none
+DTYPES = (
+    *FLOATING,
+    *(torch.complex64, torch.complex128),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2),
+)
 
 
 class RefusedError(Exception):
@@ -35,9 +42,11 @@ class Pattern:
 
     @staticmethod
     def parse(text: str) -> Pattern:
-        dims = [dim.strip() for dim in text[1:-1].split(",") if dim.strip()]
+        dims = [dim.strip(" {}") for dim in text[1:-1].split(",") if dim.strip()]
         optional = dims[0][:-1] if dims and dims[0].endswith("?") else ""
-        return Pattern(text, tuple(tuple(map(_term, dim.strip("?").split("+"))) for dim in dims), optional)
+        return Pattern(
+            text, tuple(tuple(map(_term, re.findall(r"[-+]?[^-+]+", dim.strip("?")))) for dim in dims), optional
+        )
 
     def dims_of(self, batched: bool) -> tuple[tuple[Term, ...], ...]:
         return self.dims[1:] if self.optional and not batched else self.dims
@@ -51,17 +60,18 @@ class Pattern:
 
 
 def _term(text: str) -> Term:
-    found = re.fullmatch(r"(\d*)([A-Z]*)", text.strip())
+    found = re.fullmatch(r"([-+]?)(\d*)([A-Z]*)(?:/(\d+))?|_", text.replace(" ", ""))
     assert found, text
-    return int(found[1] or 1), found[2]
+    sign, factor, letters, divisor = found.groups("")
+    return int(sign + (factor or "1")), letters, int(divisor or 1)
 
 
 def _value(dim: Iterable[Term], letters: Mapping[str, int]) -> int:
     total = 0
-    for factor, names in dim:
+    for factor, names, divisor in dim:
         for letter in names:
             factor *= letters.get(letter, 0)
-        total += factor
+        total += factor // divisor
     return total
 
 
@@ -73,7 +83,7 @@ class Argument:
     name: str
     pattern: Pattern | None = None
     like: str = ""
-    is_index: bool = False
+    dtypes: tuple[torch.dtype, ...] = ()  # if the declaration names them
     is_opmath: bool = False  # float32 beside 16 bits
     keeps_wide: bool = False  # may be float32 beside 16 bits
     is_gradient: bool = False
@@ -81,16 +91,26 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        return self.type in ("Tensor", "Tensor?")
+        return self.type.startswith("Tensor")
+
+    @property
+    def is_optional(self) -> bool:
+        return self.type.endswith("?")
 
 
-_ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+))?( int32 or int64| opmath| keep_wide)?")
-_OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+))?( int64| opmath)?")
+_ARGUMENT = re.compile(r"(\S+) (\w+)(\[.*?\])?(?: like (\w+)| (opmath|keep_wide|\w+(?: or \w+)*))?")
+_OUTPUT = re.compile(r"Tensor(?: (grad\()?(\w+)\)?)??(\[.*?\])?(?: like (\w+)| (\w+))?")
 
 
 def _split(text: str) -> Iterator[str]:
     """The parts between commas outside of brackets."""
     yield from filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text)))
+
+
+def _dtypes(text: str) -> tuple[torch.dtype, ...]:
+    """Those of "int32 or int64", in the order of DTYPES."""
+    names = text.split(" or ")
+    return tuple(d for d in DTYPES if text == "any" or spell_dtype(d) in names)
 
 
 def _argument(text: str) -> Argument:
@@ -104,9 +124,9 @@ def _argument(text: str) -> Argument:
         name,
         sizes,
         like,
-        is_index=dtype == " int32 or int64",
-        is_opmath=dtype == " opmath",
-        keeps_wide=dtype == " keep_wide",
+        dtypes=_dtypes(dtype),
+        is_opmath=dtype == "opmath",
+        keeps_wide=dtype == "keep_wide",
         has_default=bool(equals),
     )
 
@@ -116,8 +136,8 @@ def _output(text: str) -> Argument:
     assert found, text
     gradient, name, pattern, like, dtype = found.groups("")
     sizes = Pattern.parse(pattern) if pattern else None
-    index, opmath = dtype == " int64", dtype == " opmath"
-    return Argument("Tensor", name, sizes, like, is_index=index, is_opmath=opmath, is_gradient=bool(gradient))
+    is_opmath = dtype == "opmath"
+    return Argument("Tensor", name, sizes, like, _dtypes(dtype), is_opmath, is_gradient=bool(gradient))
 
 
 def shape_of(argument: Any) -> tuple[int, ...]:
@@ -129,6 +149,12 @@ def shape_of(argument: Any) -> tuple[int, ...]:
 
 def spell_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def spell_dtypes(dtypes: Sequence[torch.dtype]) -> str:
+    """ "int8, int16 or int32" """
+    names = [*map(spell_dtype, dtypes)]
+    return " or ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
 
 
 @dataclass(frozen=True)
@@ -180,13 +206,14 @@ class Declaration:
     @cached_property
     def own_dtypes(self) -> frozenset[str]:
         """The arguments whose dtype may differ from that of the first one."""
-        return frozenset(a.name for a in self.arguments if a.is_opmath or a.keeps_wide)
+        return frozenset(a.name for a in self.arguments if a.is_opmath or a.keeps_wide or a.dtypes)
 
     @cached_property
     def first(self) -> str:
         """The argument that the dtypes and devices of the others are compared with."""
-        given = (a for a in self.arguments if a.type == "Tensor" and not (a.is_index or a.like))
-        return next(a.name for a in given if a.name not in self.own_dtypes)
+        required = [a for a in self.arguments if a.is_tensor and not a.is_optional]
+        given = (a.name for a in required if a.name not in self.own_dtypes and not a.like)
+        return next(given, required[0].name)
 
     @cached_property
     def optional_dim(self) -> str:
@@ -201,6 +228,13 @@ class Declaration:
 
     def like_of_output(self, output: Argument) -> str:
         return self.like(output.name if output.is_gradient and output.name in self.names else output.like or self.first)
+
+    def dtypes_of(self, name: str) -> tuple[torch.dtype, ...]:
+        """The dtypes that a tensor may have, alone."""
+        return self.arguments[self.names.index(self.like(name))].dtypes or FLOATING
+
+    def is_differentiable(self, name: str) -> bool:
+        return any((d.is_floating_point and d.itemsize > 1) or d.is_complex for d in self.dtypes_of(name))
 
     def dtype_is_of(self, argument: int) -> Argument:
         return self.arguments[self.names.index(self.like(self.names[argument]))]
@@ -232,15 +266,17 @@ class Declaration:
     @cached_property
     def by_need(self) -> list[int]:
         """The tensors, required ones before optional ones."""
-        return [i for kind in ("Tensor", "Tensor?") for i, a in enumerate(self.arguments) if a.type == kind]
+        tensors = [(i, a) for i, a in enumerate(self.arguments) if a.is_tensor]
+        return [i for optional in (False, True) for i, a in tensors if a.is_optional == optional]
 
     @cached_property
     def by_shape(self) -> list[int]:
         """The arguments with a pattern, each after those that bind the letters that it needs."""
         known: set[str] = set()
         order: list[int] = []
-        for kind in ("int", "Tensor", "SymInt", "Tensor?"):
-            left = [i for i, a in enumerate(self.arguments) if a.pattern and a.type.split("[")[0] == kind]
+        kinds = (r"int", r"SymInt", r"Tensor(!|\(\w+!\))?", r"SymInt\[\d*\]", r"Tensor(!|\(\w+!\))?\?")
+        for kind in kinds:
+            left = [i for i, a in enumerate(self.arguments) if a.pattern and re.fullmatch(kind, a.type)]
             while left:
                 solved = [i for i in left if _solves(self.arguments[i].pattern, known)]
                 assert solved, self.name
@@ -268,8 +304,12 @@ class Declaration:
     def _check(self, args: Sequence[Any]) -> None:
         by_name = self.by_name(args)
         for a in self.arguments:
-            if a.type.startswith("bool[") and a.name in by_name and len(by_name[a.name]) != len(self.outputs):
+            if a.name == "output_mask" and a.name in by_name and len(by_name[a.name]) != len(self.outputs):
                 raise RefusedError(f"{a.name} must have {len(self.outputs)} entries, got {len(by_name[a.name])}")
+        for a in self.arguments:
+            t = by_name.get(a.name)
+            if a.is_tensor and t is not None and t.dtype not in (allowed := self.dtypes_of(a.name)):
+                raise RefusedError(f"{a.name} must be of dtype {spell_dtypes(allowed)}, got {spell_dtype(t.dtype)}")
         for i in self.by_need:
             a, t = self.arguments[i], by_name.get(self.names[i])
             if t is not None and a.name != self.first:
@@ -284,7 +324,7 @@ class Declaration:
         """The dtype and the device."""
         like = a.like or self.first
         other = by_name.get(like)
-        if not a.is_index and other is not None:
+        if not a.dtypes and other is not None:
             wide = torch.float32 if other.dtype in SIXTEEN_BIT else other.dtype
             allowed = {wide} if a.is_opmath else {other.dtype, wide} if a.keeps_wide else {other.dtype}
             if t.dtype not in allowed:
@@ -311,9 +351,15 @@ class Declaration:
         if len(sizes) != len(dims):
             raise RefusedError(refused.format(""))
         for dim, size in zip(dims, sizes, strict=True):
-            new = next((names for factor, names in dim if factor == 1 and len(names) == 1 and names not in letters), "")
-            known = dict.fromkeys(c for _, names in dim for c in names if c in letters)
+            new = next((t[1] for t in dim if t[::2] == (1, 1) and len(t[1]) == 1 and t[1] not in letters), "")
+            known = dict.fromkeys(c for _, names, _ in dim for c in names if c in letters)
             with_letters = f" with {', '.join(f'{c} = {letters[c]}' for c in known)}" if known else ""
+            for term in dim:
+                if _value([(*term[:2], 1)], letters) % term[2] != 0:
+                    message = (
+                        f"{self.names[i]} must be {pattern.text}{with_letters}, which is not divisible by {term[2]}"
+                    )
+                    raise RefusedError(message)
             rest = size - _value(dim, letters)
             if (rest < 0 and len(dim) > 1) if new else rest != 0:
                 raise RefusedError(refused.format(with_letters))
@@ -327,9 +373,9 @@ def _solves(pattern: Pattern | None, known: set[str]) -> bool:
     assert pattern
     found = set(known)
     for dim in pattern.dims:
-        new = [(factor, names) for factor, names in dim if any(c not in found for c in names)]
-        if len(new) > 1 or any(factor != 1 or len(names) != 1 for factor, names in new):
+        new = [term for term in dim if any(c not in found for c in term[1])]
+        if len(new) > 1 or any(term[::2] != (1, 1) or len(term[1]) != 1 for term in new):
             return False
-        found.update(names for _, names in new)
+        found.update(names for _, names, _ in new)
     known |= found
     return True

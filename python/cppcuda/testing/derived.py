@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cppcuda.testing.declaration import Declaration
+from cppcuda.testing.declaration import DTYPES, FLOATING, Declaration, spell_dtype
 from cppcuda.testing.samples import (
-    FLOAT_DTYPES,
     BadInput,
     Layout,
     OpEntry,
@@ -238,17 +237,19 @@ def changed_calls(
 ) -> Iterator[tuple[str, dict[str, torch.dtype], tuple[Any, ...]]]:
     """A name, dtypes and arguments, each with one change; not every change is an error."""
     given = list(zip(declaration.arguments[: len(args)], args, strict=True))
-    floating = [a.name for a, v in given if is_tensor(v) and not a.is_index]
+    plain = [a.name for a, v in given if is_tensor(v) and declaration.dtypes_of(a.name) == FLOATING]
     for a, value in given:
         if isinstance(value, T):
             for shape in wrong_shapes(value.shape):
                 wrong = T(shape, value=None if value.value is None else value.value.new_zeros(shape))
                 yield f"{a.name}_{list(shape)}", {}, with_changes(declaration, args, **{a.name: wrong})
-            if a.is_index:
+            if a.name not in plain:
+                for dtype in DTYPES:
+                    yield f"{a.name}_{spell_dtype(dtype)}", {a.name: dtype}, args
                 continue
-            for others, dtype in itertools.permutations(FLOAT_DTYPES, 2):
-                name = f"{a.name}_{str(dtype)[6:]}_beside_{str(others)[6:]}"
-                yield name, {**dict.fromkeys(floating, others), a.name: dtype}, args
+            for others, dtype in itertools.permutations(FLOATING, 2):
+                name = f"{a.name}_{spell_dtype(dtype)}_beside_{spell_dtype(others)}"
+                yield name, {**dict.fromkeys(plain, others), a.name: dtype}, args
         elif a.type.startswith(("bool[", "SymInt[")):
             longer = [*value, *value[-1:]]
             lists = [[], value[:-1], longer]
@@ -349,7 +350,7 @@ def gradients_of(reference: Callable[..., Any], declaration: Declaration, forwar
         variables = {
             a.name: first.new_zeros(a.pattern.sizes(letters)) if given[a.name] is None and a.pattern else given[a.name]
             for a in forward.arguments
-            if a.is_tensor and not a.is_index
+            if a.is_tensor and forward.is_differentiable(a.name)
         }
 
         def call(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -100,7 +100,7 @@ void define_rows(torch::Library& m) {
     define_functional<typename Each::TheOp, Each>(m, row_sharding_rule<Each>());
   };
   define(std::type_identity<typename Kernels::Forward>());
-  define_autocast<cast_policy<Definition>()>(m, Kernels::Forward::TheOp::name);
+  define_autocast(m, Kernels::Forward::TheOp::name, cast_policy<Definition>(), nullptr);
   if constexpr (Kernels::hides) define(std::type_identity<typename Kernels::Whole>());
   if constexpr (Kernels::has_backward) define(std::type_identity<typename Kernels::Backward>());
   if constexpr (Kernels::has_variants) define_variants_of<Definition>(m);
@@ -120,7 +120,7 @@ void define_each(torch::Library& m) {
       Decomposition<typename Ops::Forward, ElementwiseForward<Definition>>::define(m);
       Decomposition<typename Ops::Backward, ElementwiseBackward<Definition>>::define(m);
     }
-    define_autocast<cast_policy<Definition>()>(m, Ops::Forward::name);
+    define_autocast(m, Ops::Forward::name, cast_policy<Definition>(), nullptr);
     define_variants_of<Definition>(m);
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from cppcuda.testing.compare import assert_close, raises
+from cppcuda.testing.declaration import DTYPES, FLOATING, spell_dtype, spell_dtypes
 from cppcuda.testing.registry import (
     HAS_BACKWARD,
     HAS_BAD_INPUTS,
@@ -24,7 +25,7 @@ from cppcuda.testing.registry import (
 )
 from cppcuda.testing.samples import BadInput, OpEntry, Sample, apply, is_variable, split_keywords
 
-FLOATING = "must be of dtype float64, float32, float16 or bfloat16, got"
+INDICES = (torch.int32, torch.int64)
 DENSE = "must be a dense (strided) tensor, got layout"
 
 
@@ -37,30 +38,22 @@ def sparse_csr(t: Tensor) -> Tensor:
     return t.expand(1, -1).to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(dense_dim=t.dim() - 2)
 
 
-INDICES = "must be of dtype int32 or int64, got"
-# Tensors that no operator of the kit accepts for a floating-point argument, and what the error says after
-# "op: argument ".
-CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "int64": (Tensor.long, f"{FLOATING} int64"),
-    "int32": (Tensor.int, f"{FLOATING} int32"),
-    "uint8": (Tensor.byte, f"{FLOATING} uint8"),
-    "bool": (Tensor.bool, f"{FLOATING} bool"),
-    "complex64": (lambda t: t.to(torch.complex64), f"{FLOATING} complex64"),
-    "complex128": (lambda t: t.to(torch.complex128), f"{FLOATING} complex128"),
-    "float8": (lambda t: t.to(torch.float8_e4m3fn), f"{FLOATING} float8_e4m3fn"),
-    "quantized": (quantized, f"{FLOATING} qint8"),
+# Tensors of a layout that no operator of the kit accepts, and what the error says after "op: argument ".
+LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "sparse": (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
     "sparse_csr": (sparse_csr, f"{DENSE} SparseCsr"),
-    "mkldnn": (lambda t: t.to_mkldnn(), f"{DENSE} Mkldnn"),
-}
-
-# The same for an argument of indices. These conversions do not depend on the values.
-INDEX_CONVERSIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    **{k: (f, text.replace(FLOATING, INDICES)) for k, (f, text) in CONVERSIONS.items() if not k.startswith("int")},
-    "float32": (Tensor.float, f"{INDICES} float32"),
-    "int16": (Tensor.short, f"{INDICES} int16"),
     "mkldnn": (lambda t: t.float().to_mkldnn(), f"{DENSE} Mkldnn"),
 }
+
+
+def unsupported(allowed: tuple[torch.dtype, ...]) -> Iterator[tuple[Callable[[Tensor], Tensor], str]]:
+    """The same for an argument that may have these dtypes."""
+    refused = f"must be of dtype {spell_dtypes(allowed)}, got"
+    for dtype in (d for d in DTYPES if d not in allowed):
+        yield partial(Tensor.to, dtype=dtype), f"{refused} {spell_dtype(dtype)}"
+    yield quantized, f"{refused} qint8"
+    yield from LAYOUTS.values()
+
 
 # Without a message, a call with bad input may raise any of these.
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
@@ -102,21 +95,16 @@ def message_under_vmap_speaks_of_the_callers_sizes(entry: OpEntry) -> None:
         assert_refuses(bad, partial(vmap(sample.bind(entry.op)), *stacked), " under vmap")
 
 
-def replacements(
-    entry: OpEntry, convert: Callable[[Tensor], Tensor], which: Callable[[Any], bool] = is_variable
-) -> list[tuple[str, tuple[Any, ...]]]:
-    """The arguments of a valid call, with one tensor replaced at a time."""
-    sample = entry.sample(entry.names("basic")[0], torch.float32)
-    names = entry.argument_names
-    return [
-        (names[i], tuple(convert(a) if i == j else a for j, a in enumerate(sample.args)))
-        for i, arg in enumerate(sample.args)
-        if which(arg)
-    ]
+def given_tensors(entry: OpEntry) -> list[tuple[str, Tensor]]:
+    """The tensors of a valid call, with the names of the arguments."""
+    args = entry.sample(entry.names("basic")[0], torch.float32).args
+    return [(n, a) for n, a in zip(entry.argument_names, args, strict=False) if isinstance(a, Tensor)]
 
 
-def is_index(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and not is_variable(argument)
+def replaced(entry: OpEntry, convert: Callable[[Tensor], Tensor], *arguments: str) -> tuple[Any, ...]:
+    """The arguments of this call, of which some are replaced."""
+    args = entry.sample(entry.names("basic")[0], torch.float32).args
+    return tuple(convert(a) if n in arguments else a for n, a in zip(entry.argument_names, args, strict=False))
 
 
 def assert_message(call: Callable[[], Any], expected: str) -> None:
@@ -125,37 +113,38 @@ def assert_message(call: Callable[[], Any], expected: str) -> None:
     assert caught.first_line == expected, f"expected {expected!r}, got {caught.first_line!r}"
 
 
+def dtypes_of(entry: OpEntry, argument: str, value: Tensor) -> tuple[torch.dtype, ...]:
+    """The dtypes that an argument may have."""
+    if entry.declaration:
+        return entry.declaration.dtypes_of(argument)
+    return FLOATING if is_variable(value) else INDICES
+
+
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def one_tensor_of_an_unsupported_kind(entry: OpEntry) -> None:
-    for convert, text in CONVERSIONS.values():
-        for argument, args in replacements(entry, convert):
-            assert_message(partial(apply, entry.op, args), f"{entry.base_name}: {argument} {text}")
-
-
-@checks("bad input", needs=(MADE_WITH_KIT,))
-def indices_of_an_unsupported_kind(entry: OpEntry) -> None:
-    if not replacements(entry, Tensor.clone, is_index):
-        raise NotCheckedError("no argument has indices")
-    for convert, text in INDEX_CONVERSIONS.values():
-        for argument, args in replacements(entry, convert, is_index):
-            assert_message(partial(apply, entry.op, args), f"{entry.base_name}: {argument} {text}")
+    for argument, value in given_tensors(entry):
+        for convert, text in unsupported(dtypes_of(entry, argument, value)):
+            call = partial(apply, entry.op, replaced(entry, convert, argument))
+            assert_message(call, f"{entry.base_name}: {argument} {text}")
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def all_tensors_of_an_unsupported_kind(entry: OpEntry) -> None:
-    sample = entry.sample(entry.names("basic")[0], torch.float32)
-    for convert, text in CONVERSIONS.values():
-        expected = f"{entry.base_name}: {entry.argument_names[0]} {text}"
-        assert_message(partial(sample.map(convert).call, entry.op), expected)
+    given = dict(given_tensors(entry))
+    first, value = next(iter(given.items()))
+    for convert, text in unsupported(dtypes_of(entry, first, value)):
+        call = partial(apply, entry.op, replaced(entry, convert, *given))
+        assert_message(call, f"{entry.base_name}: {first} {text}")
 
 
 @checks("bad input", needs=(MADE_WITH_KIT,))
 def devices_that_differ(entry: OpEntry) -> None:
     first = entry.declaration.first if entry.declaration else entry.argument_names[0]
-    on_meta = replacements(entry, lambda t: t.to("meta"), lambda a: isinstance(a, Tensor))
-    if len(on_meta) == 1:
+    given = given_tensors(entry)
+    if len(given) == 1:
         raise NotCheckedError("one tensor has one device")
-    for argument, args in on_meta:
+    for argument, _ in given:
+        args = replaced(entry, lambda t: t.to("meta"), argument)
         with raises(RuntimeError, what=f"{argument} on meta") as caught:
             apply(entry.op, args)
         if entry.declaration:

@@ -67,7 +67,7 @@ def assert_dtypes(entry: OpEntry, sample: Sample, outputs: tuple[Tensor, ...]) -
     elif entry.declaration:
         like = entry.declaration.like_of_output
         outs = entry.declaration.outputs
-        expected = [torch.int64 if o.is_index else arguments[like(o)].dtype for o in outs]
+        expected = [o.dtypes[0] if o.dtypes else arguments[like(o)].dtype for o in outs]
     else:
         promoted = sample.tensors[0].dtype
         for t in sample.tensors:

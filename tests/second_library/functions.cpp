@@ -1,0 +1,146 @@
+// Operators whose functions return what the operators return.
+//
+// second::rotary_embed writes to a tensor: rotary position embedding (Su et al., 2021,
+// https://arxiv.org/abs/2104.09864) of the halves of each row, in place. second::adam_step writes to lists of tensors:
+// a step of Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980) for all parameters in one call, as
+// torch.optim.Adam computes it. second::unstack returns a list and a tensor that may be missing, and second::describe a
+// value of each other type. second::sphere_points has no tensor among its arguments.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "cppcuda/kit/define.h"
+#include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/math/opmath.h"
+
+namespace second {
+namespace {
+
+using at::Tensor;
+namespace kit = cppcuda::kit;
+
+using AdamStep = kit::Op<
+    "second::adam_step(Tensor(a!)[] params, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Tensor[] grads, int step, "
+    "*, float lr=1e-3, float beta1=0.9, float beta2=0.999, float eps=1e-8) -> ()">;
+
+void adam_step_cpu(const kit::Args<AdamStep>& args) {
+  const at::TensorList params = args.get<"params">(), averages = args.get<"exp_avgs">(),
+                       squares = args.get<"exp_avg_sqs">(), grads = args.get<"grads">();
+  const std::pair<const char*, at::TensorList> others[] = {
+      {"exp_avgs", averages}, {"exp_avg_sqs", squares}, {"grads", grads}};
+  for (const auto& [name, list] : others) {
+    TORCH_CHECK(list.size() == params.size(), "adam_step: ", name, " must have ", params.size(), " tensors, got ",
+                list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string in_list = "[" + std::to_string(i) + "]";
+      kit::Checker("adam_step").same_shape(name + in_list, list[i], "params" + in_list, params[i]);
+      kit::Checker("adam_step").same_dtype(name + in_list, list[i], "params" + in_list, params[i]);
+    }
+  }
+  const double step = static_cast<double>(args.get<"step">()), beta1 = args.get<"beta1">(), beta2 = args.get<"beta2">();
+  const double rate = args.get<"lr">() / (1 - std::pow(beta1, step)), root = std::sqrt(1 - std::pow(beta2, step));
+  const double eps = args.get<"eps">();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Tensor written[] = {params[i], averages[i], squares[i]};
+    const Tensor dense[] = {params[i].contiguous(), averages[i].contiguous(), squares[i].contiguous()};
+    const Tensor grad = grads[i].contiguous();
+    kit::visit_dtype(grad.scalar_type(), [&]<class T>(std::type_identity<T>) {
+      using A = kit::opmath<T>;
+      T *const p = dense[0].mutable_data_ptr<T>(), *const m = dense[1].mutable_data_ptr<T>(),
+               *const v = dense[2].mutable_data_ptr<T>();
+      const T* const g = grad.const_data_ptr<T>();
+      at::parallel_for(0, grad.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end; ++e) {
+          const A slope = g[e],
+                  average = static_cast<A>(beta1) * static_cast<A>(m[e]) + static_cast<A>(1 - beta1) * slope;
+          const A square = static_cast<A>(beta2) * static_cast<A>(v[e]) + static_cast<A>(1 - beta2) * slope * slope;
+          const A size = std::sqrt(square) / static_cast<A>(root) + static_cast<A>(eps);
+          m[e] = static_cast<T>(average);
+          v[e] = static_cast<T>(square);
+          p[e] = static_cast<T>(static_cast<A>(p[e]) - static_cast<A>(rate) * average / size);
+        }
+      });
+    });
+    for (size_t t = 0; t < 3; ++t) {
+      if (!dense[t].is_same(written[t])) written[t].copy_(dense[t]);
+    }
+  }
+}
+
+using Unstack = kit::Op<"second::unstack(Tensor x[N, F], *, bool with_least=False) -> (Tensor[] rows, Tensor? least)">;
+
+Unstack::Result unstack(const kit::Args<Unstack>& args) {
+  std::vector<Tensor> rows = args["x"].unbind(0);
+  for (Tensor& row : rows) row = row.clone();
+  return {rows, args.get<"with_least">() ? kit::OptionalTensor(args["x"].amin(0)) : std::nullopt};
+}
+
+using Rotary =
+    kit::Op<"second::rotary_embed(Tensor(a!) x[B?, N, H, D], Tensor cos[B?, N, D/2], Tensor sin[B?, N, D/2]) -> ()">;
+
+void rotary_cpu(const kit::Args<Rotary>& args) {
+  const Tensor &x = args["x"], cos = args["cos"].unsqueeze(-2), sin = args["sin"].unsqueeze(-2);
+  const int64_t half = x.size(-1) / 2;
+  const Tensor first = x.slice(-1, 0, half), second = x.slice(-1, half), before = first.clone();
+  first.mul_(cos).sub_(second * sin);
+  second.mul_(cos).add_(before * sin);
+}
+
+// The rows whose sum is above `least`, and their numbers.
+using RowsAbove =
+    kit::Op<"second::rows_above(Tensor x[N, F], float least=0.0) -> (Tensor rows[{M}, F], Tensor numbers[M] int64)">;
+
+RowsAbove::Result rows_above(const kit::Args<RowsAbove>& args) {
+  const Tensor numbers = (args["x"].sum(1) > args.get<"least">()).nonzero().squeeze(1);
+  return {args["x"].index_select(0, numbers), numbers};
+}
+
+using Describe = kit::Op<
+    "second::describe(Tensor x[N, F], Tensor?[] weights, Tensor[]? shifts[_, F]=None, *, str[] names, bool[] flags) -> "
+    "(int count, float sum, bool is_finite, SymInt features, str text, int[] sizes)">;
+
+Describe::Result describe(const kit::Args<Describe>& args) {
+  const Tensor& x = args["x"];
+  const c10::List<kit::OptionalTensor>& weights = args.get<"weights">();
+  Tensor total = x.sum();
+  for (const kit::OptionalTensor weight : weights) {
+    if (weight.has_value()) total = total + weight->sum();
+  }
+  for (const Tensor& shift : args.get<"shifts">().value_or(at::TensorList())) total = total + shift.sum();
+  std::string text = c10::toString(x.scalar_type());
+  for (const std::string& name : args.get<"names">()) text += " " + name;
+  for (const bool flag : args.get<"flags">()) text += flag ? " yes" : " no";
+  return {static_cast<int64_t>(weights.size()),
+          total.item<double>(),
+          at::isfinite(total).item<bool>(),
+          x.sym_size(1),
+          text,
+          x.sizes().vec()};
+}
+
+using SpherePoints = kit::Op<"second::sphere_points(int n, *, ScalarType? dtype=None, Device? device=None) -> Tensor">;
+
+// Points that cover the sphere evenly, [n, 3] (Gonzalez, 2009, https://arxiv.org/abs/0912.4540).
+Tensor sphere_points(const kit::Args<SpherePoints>& args) {
+  const double golden = std::numbers::pi * (3 - std::sqrt(5.0)), n = static_cast<double>(args.get<"n">());
+  const Tensor i = at::arange(args.get<"n">(), at::dtype(at::kDouble)), z = (i + 0.5) * (2 / n) - 1;
+  const Tensor radius = (1 - z * z).sqrt(),
+               points = at::stack({radius * (golden * i).cos(), radius * (golden * i).sin(), z}, 1);
+  return points.to(at::dtype(args.get<"dtype">().value_or(at::kFloat)).device(args.get<"device">().value_or(at::kCPU)));
+}
+
+TORCH_LIBRARY_FRAGMENT(second, m) {
+  kit::define<AdamStep>(m).implement_cpu<adam_step_cpu>();
+  kit::define<Unstack, unstack>(m).implement_cpu<unstack>();
+  kit::define<Rotary>(m).implement_cpu<rotary_cpu>();
+  kit::define<RowsAbove>(m).implement_cpu<rows_above>();
+  kit::define<Describe>(m).implement_cpu<describe>();
+  kit::define<SpherePoints>(m).implement<sphere_points>();
+}
+
+}  // namespace
+}  // namespace second
