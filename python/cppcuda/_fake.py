@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cppcuda.testing.declaration import Declaration
+from cppcuda._declaration import Declaration
 
 _registered: set[str] = set()
 

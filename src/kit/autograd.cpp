@@ -70,7 +70,7 @@ void collect(torch::dynamo::autograd::CompiledNodeArgs& args, const T& attribute
   } else if constexpr (requires { args.collect(attribute); }) {
     args.collect(attribute);
   } else {
-    args.collect(c10::IValue(attribute));
+    args.collect(c10::IValue(attribute));  // torch refuses a generator here
   }
 }
 

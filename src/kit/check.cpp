@@ -56,8 +56,12 @@ namespace detail {
 at::ScalarType dtype_of(Dtypes bit) { return dtypes_by_name[std::countr_zero(bit)]; }
 
 Dtypes bit_of(at::ScalarType dtype) {
-  const auto* const at = std::find(std::begin(dtypes_by_name), std::end(dtypes_by_name), dtype);
-  return at == std::end(dtypes_by_name) ? 0 : 1U << (at - std::begin(dtypes_by_name));
+  static constexpr auto bits = [] {
+    std::array<Dtypes, 256> result{};
+    for (size_t i = 0; i < std::size(dtypes_by_name); ++i) result[static_cast<uint8_t>(dtypes_by_name[i])] = 1U << i;
+    return result;
+  }();
+  return bits[static_cast<uint8_t>(dtype)];
 }
 
 std::string library_name_in_capitals() {

@@ -47,9 +47,7 @@ bool is_requested(const Declaration& d, size_t o, ArgumentPointers arguments) {
 }  // namespace
 
 void check_dtype(const Checker& check, const Declaration& d, size_t i, std::string_view name, const Tensor& t) {
-  const size_t root = d.dtype_of(i);
-  const Dtypes dtypes = root < d.arguments.size() ? d.arguments[root].dtypes : d.arguments[i].dtypes;
-  check.dtypes(name, t, dtypes != 0 ? dtypes : floating_dtypes);
+  check.dtypes(name, t, d.arguments[i].allowed);
 }
 
 Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers arguments) {
@@ -62,6 +60,7 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
     const Argument& a = d.arguments[i];
     const Tensor* const t = is_tensor(a.kind) ? tensor(d, arguments, i) : nullptr;
     if (t != nullptr) check_dtype(check, d, i, a.name, *t);
+    if (!d.takes_lists) continue;
     for_each_in_list(d, arguments, i,
                      [&](const std::string& name, const Tensor& each) { check_dtype(check, d, i, name, each); });
   }
@@ -86,7 +85,7 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
     const Tensor* const t = i == d.first ? nullptr : tensor(d, arguments, i);
     if (t != nullptr) check_beside(i, d.arguments[i].name, *t);
   }
-  for (size_t i = 0; i < d.arguments.size(); ++i) {
+  for (size_t i = 0; i < d.arguments.size() && d.takes_lists; ++i) {
     for_each_in_list(d, arguments, i,
                      [&](const std::string& name, const Tensor& each) { check_beside(i, name, each); });
   }

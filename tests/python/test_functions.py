@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cppcuda._fake import register_fakes
+from cppcuda.testing.compare import kernel_calls
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -207,6 +208,62 @@ def test_bad_input_of_rotary_embedding() -> None:
         RuntimeError, match=r"^rotary_embed: cos must be \[B\?, N, D/2\] with D = 5, which is not divisible by 2"
     ):
         second.rotary_embed(double(5, 2, 5), double(5, 2), double(5, 2))
+
+
+# ---------------------------------------------------------------- operators that write and return tensors
+
+
+def pushed(queue: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """What leaves the queue, and the queue."""
+    both = torch.cat([queue, values], -2)
+    count = values.shape[-2]
+    return both[..., :count, :], both[..., count:, :]
+
+
+QUEUE, VALUES = double(5, 3), double(2, 3)
+
+
+def test_push() -> None:
+    queue = QUEUE.clone()
+    left, expected = pushed(QUEUE, VALUES)
+    assert torch.equal(second.push(queue, VALUES), left) and torch.equal(queue, expected) and queue._version == 1
+    assert second.push(queue.to("meta"), VALUES.to("meta")).shape == (2, 3)
+    with pytest.raises(RuntimeError, match=r"^push: values must have at most 5 rows, those of queue, got 6"):
+        second.push(queue, double(6, 3))
+    with pytest.raises(
+        RuntimeError, match=r"^push: values requires a gradient, which a call that writes to queue loses"
+    ):
+        second.push(queue, VALUES.clone().requires_grad_())
+    assert torch.equal(queue, expected)
+
+
+def test_push_under_vmap() -> None:
+    queue, values = torch.stack([QUEUE, QUEUE * 2], 1), torch.stack([VALUES, VALUES * 3])
+    left, expected = pushed(queue.movedim(1, 0), values)
+    dims = (1, 0)
+    found = []
+    assert kernel_calls("second::push", lambda: found.append(vmap(second.push, dims)(queue, values))) == 1
+    assert torch.equal(found[0], left) and torch.equal(queue.movedim(1, 0), expected)
+    again = vmap(vmap(second.push, dims), dims)(queue[None].movedim(0, 1), values[None])
+    assert torch.equal(again[0], pushed(expected, values)[0])
+
+
+@pytest.mark.compiles
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_push(monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+
+    def f(queue: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        own = queue * 2
+        left = second.push(own, values)
+        return left + 1, own, second.push(queue, left)
+
+    queue = QUEUE.clone()
+    found = torch.compile(f, fullgraph=True, dynamic=dynamic)(queue, VALUES)
+    left, own = pushed(2 * QUEUE, VALUES)
+    torch.testing.assert_close(found, (left + 1, own, pushed(QUEUE, left)[0]))
+    torch.testing.assert_close(queue, pushed(QUEUE, left)[1])
 
 
 # ---------------------------------------------------------------- other results than tensors

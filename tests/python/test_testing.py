@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from cppcuda._declaration import Declaration
 from cppcuda.testing import ROWS, Spec, T, check, plugin
 from cppcuda.testing.check import make_entry
 from cppcuda.testing.compare import assert_close
-from cppcuda.testing.declaration import Declaration
 from cppcuda.testing.derived import masks_and_missing, resized
 from cppcuda.testing.plugin import import_samples
 from cppcuda.testing.registry import PROPERTIES, causes

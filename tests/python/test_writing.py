@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from cppcuda._declaration import DTYPES, spell_dtype
 from cppcuda.testing.compare import kernel_calls
-from cppcuda.testing.declaration import DTYPES, spell_dtype
 from torch import Tensor
 from torch.func import functionalize, vmap
 from torch.fx.experimental.proxy_tensor import make_fx

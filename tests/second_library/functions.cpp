@@ -3,8 +3,9 @@
 // second::rotary_embed writes to a tensor: rotary position embedding (Su et al., 2021,
 // https://arxiv.org/abs/2104.09864) of the halves of each row, in place. second::adam_step writes to lists of tensors:
 // a step of Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980) for all parameters in one call, as
-// torch.optim.Adam computes it. second::unstack returns a list and a tensor that may be missing, and second::describe a
-// value of each other type. second::sphere_points has no tensor among its arguments.
+// torch.optim.Adam computes it. second::push writes and returns a tensor, second::unstack returns a list and a tensor
+// that may be missing, and second::describe a value of each other type. second::sphere_points has no tensor among its
+// arguments.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -90,6 +91,18 @@ void rotary_cpu(const kit::Args<Rotary>& args) {
   second.mul_(cos).add_(before * sin);
 }
 
+// Writes and returns: values go to the end of a queue, and as many rows leave it.
+using Push = kit::Op<"second::push(Tensor(a!) queue[B?, V, F], Tensor values[B?, N, F]) -> Tensor[B?, N, F]">;
+
+Tensor push_cpu(const kit::Args<Push>& args) {
+  const Tensor &queue = args["queue"], &values = args["values"];
+  const int64_t rows = queue.size(-2), count = values.size(-2);
+  TORCH_CHECK(count <= rows, "push: values must have at most ", rows, " rows, those of queue, got ", count);
+  const Tensor left = queue.narrow(-2, 0, count).clone();
+  queue.copy_(at::cat({queue.narrow(-2, count, rows - count), values}, -2));
+  return left;
+}
+
 // The rows whose sum is above `least`, and their numbers.
 using RowsAbove =
     kit::Op<"second::rows_above(Tensor x[N, F], float least=0.0) -> (Tensor rows[{M}, F], Tensor numbers[M] int64)">;
@@ -137,6 +150,7 @@ TORCH_LIBRARY_FRAGMENT(second, m) {
   kit::define<AdamStep>(m).implement_cpu<adam_step_cpu>();
   kit::define<Unstack, unstack>(m).implement_cpu<unstack>();
   kit::define<Rotary>(m).implement_cpu<rotary_cpu>();
+  kit::define<Push>(m).implement_cpu<push_cpu>();
   kit::define<RowsAbove>(m).implement_cpu<rows_above>();
   kit::define<Describe>(m).implement_cpu<describe>();
   kit::define<SpherePoints>(m).implement<sphere_points>();

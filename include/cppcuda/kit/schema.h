@@ -16,10 +16,9 @@
 // "SymInt[2] size[H, W]", "SymInt rows[N]" and "int levels[L]" give the sizes of letters. attribute_types lists the
 // types of arguments that are no tensors.
 // "Tensor(a!) cache[V, F]" or "Tensor! cache[V, F]" is an argument that the operator writes to, "Tensor(b!)? counts[V]"
-// another one, which may be missing. Such an operator returns nothing: "-> ()". "hidden Tensor rstd[N]" is an output
-// that only gradients read.
-// The operator does not return it. With it, there is an internal operator, whose name has an underscore before it,
-// Op::WithHidden; hidden outputs come last.
+// another one, which may be missing. "Tensor[] xs[_, F]" is a list of tensors. "hidden Tensor rstd[N]" is an output
+// that only gradients read. The operator does not return it. With it, there is an internal operator, whose name has an
+// underscore before it, Op::WithHidden; hidden outputs come last. docs/declarations.md lists everything.
 //
 // Declarations are parsed at compile time. An invalid one does not compile, and the first error of the compiler says
 // what is wrong: "incomplete type 'DeclarationWith<Mistake{"Tensr is an unknown type; ..."}>'". This header includes
@@ -95,6 +94,7 @@ struct Argument {
   size_t length = 0;            // of a mask
   size_t attribute = 0;         // of an argument that is no tensor: its place in attribute_types
   Dtypes dtypes = 0;            // if the declaration names them; then this tensor is like no other
+  Dtypes allowed = 0;           // of an argument: the dtypes that it may have, whatever the others have
   bool is_opmath = false;       // has the dtype in which `like` is computed
   bool is_gradient = false;     // an output that is the gradient of the tensor `name`
   bool keeps_wide = false;      // may be float32 if `like` has 16 bits
@@ -142,6 +142,7 @@ struct Declaration {
   // lists.
   bool allocates = false;
   bool finds_sizes = false;                   // whether the kernel finds sizes of outputs
+  bool takes_lists = false;                   // whether an argument is a list of tensors
   bool has_variants = false;                  // Variants
   size_t config_first = 0, config_count = 0;  // the arguments that are the members of an aggregate (Config)
   FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
@@ -474,14 +475,19 @@ constexpr void resolve_likes(Declaration& d) {
     d.mistake.require(has_first || !(a.is_opmath || a.keeps_wide),
                       {a.name, " has the dtype of a Tensor that is not optional, of which there is none"});
   }
+  for (size_t i = 0; i < d.arguments.size(); ++i) {
+    const size_t root = d.dtype_of(i);
+    const Dtypes named = d.arguments[root < d.arguments.size() ? root : i].dtypes;
+    d.arguments[i].allowed = named != 0 ? named : floating_dtypes;
+  }
   const auto is_plain = [](const auto& o) { return o.kind == Kind::tensor; };
   const auto is_list = [](const auto& a) { return is_tensor_list(a.kind); };
   const auto has_found = [](const auto& o) { return o.pattern.found() != 0; };
   d.finds_sizes = std::any_of(d.outputs.begin(), d.outputs.end(), has_found);
-  d.allocates =
-      d.outputs.size() > 0 && std::all_of(d.outputs.begin(), d.outputs.end(), is_plain) && has_first &&
-      !d.finds_sizes &&
-      std::none_of(d.arguments.begin(), d.arguments.end(), [&](const auto& a) { return a.is_written || is_list(a); });
+  d.takes_lists = std::any_of(d.arguments.begin(), d.arguments.end(), is_list);
+  const bool writes = std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.is_written; });
+  d.allocates = d.outputs.size() > 0 && std::all_of(d.outputs.begin(), d.outputs.end(), is_plain) && has_first &&
+                !d.finds_sizes && !d.takes_lists && !writes;
   for (auto& o : d.outputs) {
     if (o.kind != Kind::tensor) continue;
     o.like = o.like_name.empty() ? d.first : d.known_argument(o.like_name);

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cppcuda.testing.declaration import DTYPES, FLOATING, Declaration, spell_dtype
+from cppcuda._declaration import DTYPES, FLOATING, Declaration, spell_dtype
 from cppcuda.testing.samples import (
     BadInput,
     Layout,

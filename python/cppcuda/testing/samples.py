@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cppcuda.testing.declaration import Declaration
+from cppcuda._declaration import Declaration
 
 FLOAT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)

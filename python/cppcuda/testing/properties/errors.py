@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from cppcuda._declaration import DTYPES, FLOATING, spell_dtype, spell_dtypes
 from cppcuda.testing.compare import assert_close, raises
-from cppcuda.testing.declaration import DTYPES, FLOATING, spell_dtype, spell_dtypes
 from cppcuda.testing.registry import (
     HAS_BACKWARD,
     HAS_BAD_INPUTS,
