@@ -1,4 +1,5 @@
-"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates. tools/mutations.py."""
+"""scripts/lib.sh: which CUDA kernels are built, locking, and what a signal terminates. tools/mutations.py, and
+tools/schema_coverage."""
 
 from __future__ import annotations
 
@@ -172,3 +173,28 @@ def test_mutations_apply() -> None:
     assert len({m.name for m in mutations}) == len(mutations) >= 20
     for m in mutations:
         assert (SCRIPTS.parent / m.file).read_text().count(m.text) == 1, f"{m.name}: {m.file} has other text now"
+
+
+def test_schema_coverage(tmp_path: Path) -> None:
+    tool("c++")
+    command = SCRIPTS.parent / "tools/schema_coverage"
+    schemas = tmp_path / "schemas.txt"
+    lines = (
+        "# a comment",
+        "torchvision\ttorchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        "mine\tmine::f(Dict x) -> Tensor",
+        "mine\tmine::g(Tensor[] xs, Tensor? y=None) -> (Tensor, int)",
+    )
+    schemas.write_text("\n".join(lines))
+    done = subprocess.run([command, schemas], capture_output=True, text=True)
+    printed = done.stdout.splitlines()
+    assert done.returncode == 0 and not done.stderr
+    assert printed[0] == "mine: mine::f(Dict x) -> Tensor" and printed[1].startswith("  Dict is an unknown type")
+    assert [line.split() for line in printed[2:4]] == [
+        ["1", "of", "2", "(", "50", "%)", "mine"],
+        ["1", "of", "1", "(100", "%)", "torchvision"],
+    ]
+    assert printed[-1] == "2 of 3 schemas (67 %) can be declared"
+    schemas.write_text("without a tab")
+    assert subprocess.run([command, schemas], capture_output=True).returncode == 2
+    assert subprocess.run([command, tmp_path / "none"], capture_output=True).returncode == 2
