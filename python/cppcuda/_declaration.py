@@ -108,7 +108,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _dtypes(text: str) -> tuple[torch.dtype, ...]:
-    """Those of "int32 or int64", in the order of DTYPES."""
+    """The dtypes that a text such as "int32 or int64" names, in the order of DTYPES."""
     names = text.split(" or ")
     return tuple(d for d in DTYPES if text == "any" or spell_dtype(d) in names)
 

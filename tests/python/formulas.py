@@ -1,4 +1,4 @@
-"""Formulas of points and of rows in the second library: what their tests share.
+"""What tests of the second library share, above all those of formulas of points and of rows.
 
 CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 """

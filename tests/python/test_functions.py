@@ -1,12 +1,9 @@
 """Operators whose functions return what the operators return: they write to lists of tensors, return other values than
 tensors, or have no tensor among their arguments (tests/second_library/functions.cpp).
-
-CPPCUDA_SECOND_LIBRARY  the built library, libsecond.so.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +11,11 @@ import pytest
 import torch
 from cppcuda._fake import register_fakes
 from cppcuda.testing.compare import kernel_calls
+from formulas import second
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import vmap
-
-LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
-if not LIBRARY:
-    pytest.skip("CPPCUDA_SECOND_LIBRARY is not set (scripts/test sets it)", allow_module_level=True)
-torch.ops.load_library(LIBRARY)
-second = torch.ops.second
 
 Lists = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 

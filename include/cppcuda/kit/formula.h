@@ -89,7 +89,7 @@ auto owned_attribute(const Arg& arg) {
   }
 }
 
-// Those of all arguments.
+// The attributes of all arguments, in a tuple.
 template <class TheOp, class... Args>
 auto owned_attributes(const Args&... args) {
   return [&]<size_t... I>(std::index_sequence<I...>) {

@@ -39,11 +39,11 @@ def sparse_csr(t: Tensor) -> Tensor:
 
 
 # Tensors of a layout that no operator of the kit accepts, and what the error says after "op: argument ".
-LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "sparse": (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
-    "sparse_csr": (sparse_csr, f"{DENSE} SparseCsr"),
-    "mkldnn": (lambda t: t.float().to_mkldnn(), f"{DENSE} Mkldnn"),
-}
+LAYOUTS: tuple[tuple[Callable[[Tensor], Tensor], str], ...] = (
+    (lambda t: t.to_sparse(), f"{DENSE} Sparse"),
+    (sparse_csr, f"{DENSE} SparseCsr"),
+    (lambda t: t.float().to_mkldnn(), f"{DENSE} Mkldnn"),
+)
 
 
 def unsupported(allowed: tuple[torch.dtype, ...]) -> Iterator[tuple[Callable[[Tensor], Tensor], str]]:
@@ -52,7 +52,7 @@ def unsupported(allowed: tuple[torch.dtype, ...]) -> Iterator[tuple[Callable[[Te
     for dtype in (d for d in DTYPES if d not in allowed):
         yield partial(Tensor.to, dtype=dtype), f"{refused} {spell_dtype(dtype)}"
     yield quantized, f"{refused} qint8"
-    yield from LAYOUTS.values()
+    yield from LAYOUTS
 
 
 # Without a message, a call with bad input may raise any of these.
