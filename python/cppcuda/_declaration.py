@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Letters = dict[str, int]  # the sizes that letters stand for
+Letters = dict[str, Any]  # the sizes that letters stand for, and the tuple of those that "..." does
 Term = tuple[int, str, int]  # a product of a number and letters, divided by a number
 
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
@@ -39,14 +39,14 @@ class Pattern:
     text: str
     dims: tuple[tuple[Term, ...], ...]
     optional: str = ""  # the letter of a first dim that may be missing
+    any_leading: bool = False  # "...": any dims come before those
 
     @staticmethod
     def parse(text: str) -> Pattern:
-        dims = [dim.strip(" {}") for dim in text[1:-1].split(",") if dim.strip()]
+        dims = [dim.strip(" {}") for dim in text[1:-1].replace("...", "").split(",") if dim.strip()]
         optional = dims[0][:-1] if dims and dims[0].endswith("?") else ""
-        return Pattern(
-            text, tuple(tuple(map(_term, re.findall(r"[-+]?[^-+]+", dim.strip("?")))) for dim in dims), optional
-        )
+        terms = (tuple(map(_term, re.findall(r"[-+]?[^-+]+", dim.strip("?")))) for dim in dims)
+        return Pattern(text, tuple(terms), optional, "..." in text)
 
     def dims_of(self, batched: bool) -> tuple[tuple[Term, ...], ...]:
         return self.dims[1:] if self.optional and not batched else self.dims
@@ -55,8 +55,9 @@ class Pattern:
         head = f"[{self.optional}?, "
         return self.text.replace(head, f"[{self.optional}, " if batched else "[") if self.optional else self.text
 
-    def sizes(self, letters: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(_value(dim, letters) for dim in self.dims_of(self.optional in letters))
+    def sizes(self, letters: Mapping[str, Any]) -> tuple[int, ...]:
+        leading = letters["..."] if self.any_leading else ()
+        return (*leading, *(_value(dim, letters) for dim in self.dims_of(self.optional in letters)))
 
 
 def _term(text: str) -> Term:
@@ -220,6 +221,17 @@ class Declaration:
         """The letter of a first dim that may be missing."""
         return next((a.pattern.optional for a in self.arguments if a.pattern and a.pattern.optional), "")
 
+    @cached_property
+    def shared(self) -> list[str]:
+        """The tensors without the dims to which vmap adds its batch: all rows share them."""
+        tensors = [a for a in self.arguments if a.is_tensor]
+        patterns = [a.pattern for a in tensors if a.pattern]
+        if any(p.any_leading for p in patterns):
+            return [a.name for a in tensors if not (a.pattern and a.pattern.any_leading)]
+        first = next((a.pattern for a in tensors if a.name == self.first), None)
+        dims = [p.dims[0] for p in patterns if p.optional] or ([first.dims[0]] if first and first.dims else [])
+        return [a.name for a in tensors if patterns and not (a.pattern and a.pattern.dims[:1] == tuple(dims[:1]))]
+
     def like(self, name: str) -> str:
         """The argument whose dtype an argument has: the first one, or one with a dtype of its own."""
         while name != self.first and name not in self.own_dtypes:
@@ -256,10 +268,12 @@ class Declaration:
             promoted = torch.promote_types(promoted, t)
         dtype = {"promote": promoted, "lower_precision_fp": cast, "fp32": torch.float32}.get(self.autocast)
         found = dict(floating)
-        likes = [self.like_of_output(o) for o in self.outputs]
         if dtype is None:
-            return tuple(found[like] for like in likes)
-        return tuple(dtype if like == self.first else torch.float32 for like in likes)
+            return tuple(o.dtypes[0] if o.dtypes else found[self.like_of_output(o)] for o in self.outputs)
+        return tuple(
+            o.dtypes[0] if o.dtypes else dtype if self.like_of_output(o) == self.first else torch.float32
+            for o in self.outputs
+        )
 
     # ------------------------------------------------------------ the checks
 
@@ -348,9 +362,10 @@ class Declaration:
             batched = len(sizes) == len(pattern.dims)
         refused = f"{self.names[i]} must be {expected}{{}}, got {list(sizes)}"
         dims = pattern.dims_of(bool(batched))
-        if len(sizes) != len(dims):
+        if len(sizes) < len(dims) or (len(sizes) > len(dims) and not pattern.any_leading):
             raise RefusedError(refused.format(""))
-        for dim, size in zip(dims, sizes, strict=True):
+        leading = sizes[: len(sizes) - len(dims)]
+        for dim, size in zip(dims, sizes[len(leading) :], strict=True):
             new = next((t[1] for t in dim if t[::2] == (1, 1) and len(t[1]) == 1 and t[1] not in letters), "")
             known = dict.fromkeys(c for _, names, _ in dim for c in names if c in letters)
             with_letters = f" with {', '.join(f'{c} = {letters[c]}' for c in known)}" if known else ""
@@ -365,7 +380,18 @@ class Declaration:
                 raise RefusedError(refused.format(with_letters))
             if new:
                 letters[new] = rest
+        if pattern.any_leading:
+            letters["..."] = self._broadcast_leading(i, leading, letters.get("...", leading))
         return batched
+
+    def _broadcast_leading(self, i: int, own: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+        try:
+            return tuple(torch.broadcast_shapes(own, others))
+        except RuntimeError:
+            patterns = ((self.names[j], self.arguments[j].pattern) for j in self.by_shape[: self.by_shape.index(i)])
+            before = " and ".join(name for name, pattern in patterns if pattern and pattern.any_leading)
+            dims = f"{list(others)}, the dims before the last ones of {before}"
+            raise RefusedError(f"{self.names[i]} must broadcast with {dims}, got {list(own)}") from None
 
 
 def _solves(pattern: Pattern | None, known: set[str]) -> bool:

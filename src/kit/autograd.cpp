@@ -252,7 +252,12 @@ void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> input
   formula.jvp(tangents.data(), primals, results.data());
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (results[o].defined() && mask_requests(o, owned)) {
-      outputs[o]._set_fw_grad(results[o].to(outputs[o].scalar_type()), /*level=*/0, /*is_inplace_op=*/false);
+      Tensor tangent = results[o].to(outputs[o].scalar_type());
+      // That of a tensor that broadcasts may have its sizes, as the engine sums gradients that have those of the
+      // output.
+      const auto sizes = outputs[o].sym_sizes();
+      if (tangent.sym_sizes() != sizes) tangent = tangent.expand_symint(sizes);
+      outputs[o]._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
     }
   }
 }
@@ -278,7 +283,10 @@ void run_differentiable(const AnyFormula& formula, at::ArrayRef<Tensor> inputs, 
   check_outputs_are_new(formula.name, inputs, outputs);
   if (node) {
     node->save_attributes(attributes());  // of arguments that the kernel has checked
-    for (const Tensor& t : outputs) torch::autograd::set_history(t, node);
+    // An undefined tensor stands for an output without a gradient, so that the others keep their numbers.
+    for (const Tensor& t : outputs) {
+      torch::autograd::set_history(torch::autograd::isDifferentiableType(t.scalar_type()) ? t : Tensor(), node);
+    }
   }
   if (have_tangents(inputs)) set_forward_gradients(formula, inputs, outputs, attributes);
   // Outputs are saved after their forward gradients are set; otherwise forward-over-reverse would lose a term.

@@ -164,7 +164,11 @@ void Checker::shape(std::string_view argument, c10::SymIntArrayRef sizes, const 
     if (known) return spell(pattern.text(), *known);
     return spell(pattern.text(), false) + " or " + spell(pattern.text(), true);
   };
-  TORCH_CHECK(sizes.size() == pattern.rank() - missing, op_, ": ", argument, " must be ", expected(), ", got ", sizes);
+  const size_t rank = pattern.rank() - missing;
+  TORCH_CHECK(sizes.size() == rank || (pattern.has_any_leading() && sizes.size() > rank), op_, ": ", argument,
+              " must be ", expected(), ", got ", sizes);
+  const auto all = sizes;
+  sizes = all.slice(all.size() - rank);
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (pattern.is_any(i + missing)) continue;
     const auto sum = pattern[i + missing];
@@ -174,18 +178,28 @@ void Checker::shape(std::string_view argument, c10::SymIntArrayRef sizes, const 
       if (sum.size() > 1) {
         left = left - value(sum);
         TORCH_SYM_CHECK(left.sym_ge(0), op_, ": ", argument, " must be ", expected(), spell_letters(sum), ", got ",
-                        sizes);
+                        all);
       }
       dims_.push_back({rest->letter, left});
       continue;
     }
     TORCH_CHECK(expect_equal(sizes[i], value(sum)), op_, ": ", argument, " must be ", expected(), spell_letters(sum),
-                ", got ", sizes);
+                ", got ", all);
   }
+  if (pattern.has_any_leading()) broadcast_leading(argument, all.slice(0, all.size() - rank));
+}
+
+void Checker::broadcast_leading(std::string_view argument, c10::SymIntArrayRef sizes) {
+  have_leading_.emplace_back(argument);
+  const std::vector<std::string_view> names(have_leading_.begin(), have_leading_.end());
+  const c10::SymDimVector before = names.size() == 1 ? c10::SymDimVector(sizes) : leading_;
+  std::vector<c10::SymIntArrayRef> all(names.size(), before);
+  all.back() = sizes;
+  leading_ = broadcast(names, all, "the dims before the last ones of ");
 }
 
 c10::SymDimVector Checker::sizes(const Pattern& pattern) const {
-  c10::SymDimVector result;
+  c10::SymDimVector result(pattern.has_any_leading() ? leading_ : c10::SymDimVector());
   for (size_t i = missing_dims(pattern); i < pattern.rank(); ++i) {
     for (const auto& term : pattern[i]) {
       for (const char letter : {term.letter, term.other}) {

@@ -1,6 +1,11 @@
 #include "cppcuda/kit/shape.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
+
+#include <functional>
+#include <numeric>
+#include <vector>
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 namespace {
@@ -113,6 +118,30 @@ Checker check_arguments(const char* op, const Declaration& d, ArgumentPointers a
   return check;
 }
 
+void flatten_leading(const Declaration& d, std::span<Tensor> arguments, std::span<Tensor> outputs) {
+  const auto pattern = [&](size_t i) -> const Pattern& { return d.arguments[d.tensor_argument(i)].pattern; };
+  std::vector<int64_t> leading;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].defined() || !pattern(i).has_any_leading()) continue;
+    const auto sizes = arguments[i].sizes();
+    leading = at::infer_size(leading, sizes.slice(0, sizes.size() - pattern(i).rank()));
+  }
+  const int64_t rows = std::accumulate(leading.begin(), leading.end(), int64_t{1}, std::multiplies());
+  const auto with_own = [](std::vector<int64_t> sizes, const Tensor& t, const Pattern& p) {
+    sizes.insert(sizes.end(), t.sizes().end() - p.rank(), t.sizes().end());
+    return sizes;
+  };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    Tensor& t = arguments[i];
+    if (!t.defined() || !pattern(i).has_any_leading()) continue;
+    t = t.expand(with_own(leading, t, pattern(i))).reshape(with_own({rows}, t, pattern(i)));
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Pattern& own = d.outputs[o].pattern;
+    if (outputs[o].defined() && own.has_any_leading()) outputs[o] = outputs[o].view(with_own({rows}, outputs[o], own));
+  }
+}
+
 Output output_of(const Checker& checked, const Declaration& d, size_t o, ArgumentPointers arguments) {
   const Argument& declared = d.outputs[o];
   const auto& like = get<Tensor>(arguments, declared.like);
@@ -120,7 +149,9 @@ Output output_of(const Checker& checked, const Declaration& d, size_t o, Argumen
   at::TensorOptions options = like.options();
   if (declared.dtypes != 0) options = options.dtype(dtype_of(declared.dtypes));
   if (declared.is_opmath) options = options.dtype(at::toOpMathType(like.scalar_type()));
-  return {checked.sizes(declared.pattern), options};
+  const bool has_sizes_of =
+      d.strides_of < d.arguments.size() && declared.pattern.text() == d.arguments[d.strides_of].pattern.text();
+  return {checked.sizes(declared.pattern), options, has_sizes_of ? get<Tensor>(arguments, d.strides_of) : Tensor()};
 }
 
 }  // namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail

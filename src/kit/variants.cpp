@@ -400,6 +400,26 @@ void refuse_gradients(const OperatorHandle& op, DispatchKeySet keys, Stack* stac
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
+// The same, unless there is something that computes the operator with torch's operators.
+struct FunctionGradients final : c10::OperatorKernel {
+  explicit FunctionGradients(OnTensors f) : on_tensors(std::move(f)) {}
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (!on_tensors->isValid()) return refuse_gradients<false>(op, keys, stack);
+    bool is_differentiated = false;
+    for (const c10::IValue& v : arguments_of(op, stack)) {
+      for_each_tensor(v, [&](const Tensor& t) {
+        is_differentiated |= torch::autograd::isFwGradDefined(t) || torch::autograd::compute_requires_grad(t);
+      });
+    }
+    if (is_differentiated) return on_tensors->callBoxed(op, keys, stack);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+  }
+
+  OnTensors on_tensors;
+};
+
 // Without a new version, a graph that saved a tensor would silently use the new values.
 void bump_version(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const Tensors written = written_in(op, stack);
@@ -552,17 +572,22 @@ void check_written(const FunctionSchema& schema, std::span<const c10::IValue> ar
   }
 }
 
-void implement_function(torch::Library& library, const Declaration& declaration, const char* name) {
+OnTensors implement_function(torch::Library& library, const Declaration& declaration, const char* name) {
   implement(library, name, DispatchKey::FuncTorchBatched,
             CppFunction::makeFromBoxedFunctor(std::make_unique<FunctionUnderVmap>(declaration)));
-  if (writes(declaration)) return implement_writing</*IsVariant=*/false>(library, declaration, name);
+  if (writes(declaration)) {
+    implement_writing</*IsVariant=*/false>(library, declaration, name);
+    return nullptr;
+  }
   const auto has_gradient = [&](const Argument& o) {
     return takes_tensors(o.kind) && declaration.is_differentiable(o);
   };
-  if (std::any_of(declaration.outputs.begin(), declaration.outputs.end(), has_gradient)) {
-    implement(library, name, DispatchKey::Autograd, CppFunction::makeFromBoxedFunction<&refuse_gradients<false>>());
-  }
   refuse_backends(library, name, &declaration);
+  if (std::none_of(declaration.outputs.begin(), declaration.outputs.end(), has_gradient)) return nullptr;
+  auto on_tensors = std::make_shared<c10::KernelFunction>();
+  implement(library, name, DispatchKey::Autograd,
+            CppFunction::makeFromBoxedFunctor(std::make_unique<FunctionGradients>(on_tensors)));
+  return on_tensors;
 }
 
 void define_variants(torch::Library& library, const Declaration& f, const std::string& sharding_rule, OutMemory memory,

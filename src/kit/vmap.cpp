@@ -3,6 +3,11 @@
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
 
@@ -60,8 +65,8 @@ bool only_rows_have_batch(const VmapLevel& level, const Declaration& d, std::spa
 int64_t leading_dims(const BatchingRule& rule, std::span<const Tensor> tensors) {
   int64_t leading = -1;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].defined()) continue;
     const int own = rule.own_ranks[i];
+    if (!tensors[i].defined() || own < 0) continue;
     const int64_t before = tensors[i].dim() - own;
     if (rule.leading == any_leading) {
       leading = std::max(leading, before);
@@ -74,19 +79,56 @@ int64_t leading_dims(const BatchingRule& rule, std::span<const Tensor> tensors) 
   return leading;
 }
 
+bool needs_a_call_for_each_row(const VmapLevel& level, const BatchingRule& rule, std::span<const Tensor> tensors,
+                               const BatchedCall& call) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (rule.own_ranks[i] < 0 && level.is_batched(tensors[i])) return true;
+  }
+  const auto lacks_leading = [&](const Argument& o) {
+    return !o.pattern.text().empty() && !has_leading(*rule.declaration, o.pattern);
+  };
+  for (size_t o = 0; rule.declaration != nullptr && o < rule.declaration->outputs.size(); ++o) {
+    if (call.is_requested(o) && lacks_leading(rule.declaration->outputs[o])) return true;
+  }
+  return false;
+}
+
+void run_each_row(const VmapLevel& level, const BatchingRule& rule, std::span<Tensor> tensors,
+                  std::span<Tensor> outputs, const BatchedCall& call) {
+  const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
+  const int64_t count = batch.guard_int(__FILE__, __LINE__);
+  std::vector<Tensor> all;
+  for (const Tensor& t : tensors) all.push_back(t.defined() ? level.unwrap(t, batch) : t);
+  std::vector<std::vector<Tensor>> rows(outputs.size());
+  // The sizes of the outputs of no rows are those of a row of zeros.
+  for (Tensor& t : all) {
+    if (count == 0 && t.defined()) t = at::zeros_symint(t.sym_sizes().slice(1), t.options()).unsqueeze(0);
+  }
+  for (int64_t row = 0; row < std::max<int64_t>(1, count); ++row) {
+    for (size_t i = 0; i < all.size(); ++i) tensors[i] = all[i].defined() ? all[i].select(0, row) : all[i];
+    call.run();
+    for (size_t o = 0; o < outputs.size(); ++o) rows[o].push_back(outputs[o]);
+  }
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (call.is_requested(o)) outputs[o] = level.wrap(at::stack(rows[o]).narrow(0, 0, count));
+  }
+}
+
 }  // namespace
 
 void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<Tensor> outputs,
                  const BatchedCall& call) {
   const auto level = VmapLevel::current();
-  const Declaration* const sharing =
-      rule.sharing && only_rows_have_batch(level, *rule.sharing, tensors, call) ? rule.sharing : nullptr;
+  const Declaration* sharing =
+      rule.declaration != nullptr && rows_share(*rule.declaration) ? rule.declaration : nullptr;
+  if (sharing != nullptr && !only_rows_have_batch(level, *sharing, tensors, call)) sharing = nullptr;
   const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKey::FuncTorchBatched);
   if (std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return level.is_batched(t); })) {
     return call.run();
   }
   c10::SmallVector<int64_t, 4> dims(outputs.size());
   call.check({dims.data(), dims.size()});
+  if (needs_a_call_for_each_row(level, rule, tensors, call)) return run_each_row(level, rule, tensors, outputs, call);
 
   const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
   const int64_t leading = leading_dims(rule, tensors);
@@ -98,7 +140,7 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   c10::SymInt inner = 1;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t dim = sharing ? fold_dim(argument(*sharing, i)) : 0;
-    if (!tensors[i].defined() || dim < 0) continue;
+    if (!tensors[i].defined() || dim < 0 || rule.own_ranks[i] < 0) continue;
     Tensor unwrapped = level.unwrap(tensors[i], batch, rule.leading == any_leading ? leading + rule.own_ranks[i] : 0);
     if (dim > 0) unwrapped = unwrapped.movedim(0, dim);
     if (fold) inner = unwrapped.sym_size(dim + 1);

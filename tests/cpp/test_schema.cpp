@@ -122,8 +122,23 @@ static_assert([] {
          kit::detail::row_dim(d, d.arguments[2]) == 0 && kit::detail::row_dim(d, d.outputs[0]) == 1;
 }());
 
-static_assert(kit::detail::have_same_first_dim(One::declaration) &&
-              !kit::detail::have_same_first_dim(Linear::declaration));
+// To which tensors vmap adds its batch.
+template <class TheOp>
+constexpr std::string lead() {
+  std::string result;
+  const kit::Declaration& d = TheOp::declaration;
+  for (const auto& a : d.arguments) result += kit::detail::has_leading(d, a.pattern) ? '1' : '0';
+  for (const auto& o : d.outputs) result += kit::detail::has_leading(d, o.pattern) ? '1' : '0';
+  return result;
+}
+static_assert(lead<One>() == "11");
+static_assert(lead<kit::Op<"declared::f(Tensor w[F], Tensor x[B?, N, F], Tensor y[N, F]) -> Tensor[B?, F]">>() ==
+              "0101");
+static_assert(lead<kit::Op<"declared::f(Tensor x[N, K], Tensor w[K, M]) -> (Tensor[N, M], Tensor sum[K])">>() ==
+              "1010");
+static_assert(lead<kit::Op<"declared::f(Tensor x[..., K], Tensor w[M, K], Tensor m[...]) -> Tensor[..., M]">>() ==
+              "1011");
+static_assert(lead<kit::Op<"declared::f(Tensor x[3, F], Tensor y[3]) -> Tensor[F]">>() == "000");
 
 TEST(Declaration, ChecksTensorsThatAreNotOptionalFirst) {
   const auto order = [](const auto& list) { return std::vector<size_t>(list.begin(), list.end()); };

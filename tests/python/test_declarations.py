@@ -97,6 +97,10 @@ WRONG = [
         '"a::f(Tensor[] x) -> Tensor", kit::Variants',
         "a::f has Variants, which only an operator has that writes to nothing",
     ),
+    (
+        '"a::f(Tensor x[..., N]) -> Tensor[..., N]", kit::StridesOf<"x">',
+        "x has strides for outputs only if it is a Tensor",
+    ),
     ('"a::f(Tensor(a!) x[N], Tensor(a!)? y[N]) -> ()"', "Tensor(a!) is the type of two arguments; each needs a letter"),
     ('"a::f(Tensor?! x[N]) -> ()"', f"Tensor?! is an unknown type; {TYPES}"),
     ('"a::f(Tensor(1!) x[N]) -> ()"', f"Tensor(1!) is an unknown type; {TYPES}"),
@@ -110,6 +114,7 @@ WRONG = [
     ('"a::f(Tensor x[N]) -> Tensor[{N}]"', "[{N}] has a letter in braces whose size something else says"),
     ('"a::f(Tensor x[N]) -> Tensor[{NM}]"', "[{NM}] has braces without one letter between them, as in {M}"),
     ('"a::f(Tensor x[_]) -> Tensor[_]"', "[_] of an output has a dim of any size"),
+    ('"a::f(Tensor x[N]) -> Tensor[..., N]"', "[..., N] of an output has ... without an argument that has it"),
     ('"a::f(Tensor x[N], SymInt[2][] s) -> Tensor[N]"', f"SymInt[2][] is an unknown type; {TYPES}"),
     ('"a::f(Tensor x[N], int[a] s) -> Tensor[N]"', f"int[a] is an unknown type; {TYPES}"),
     ('"a::f(Tensor x[N], bool[]? s) -> Tensor[N]"', f"bool[]? is an unknown type; {TYPES}"),

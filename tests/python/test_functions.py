@@ -4,7 +4,7 @@ tensors, or have no tensor among their arguments (tests/second_library/functions
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from formulas import second
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import vmap
+from torch.func import grad, jacrev, jvp, vmap
 
 Lists = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
@@ -308,6 +308,93 @@ def test_a_gradient_that_would_be_lost_is_an_error() -> None:
     expected = "unstack: x requires a gradient, which this operator loses; call it under torch.no_grad()"
     assert str(caught.value).splitlines()[0] == expected
     assert second.describe(x, [], **LISTS)[3] == 4  # what it returns has no gradient
+
+
+# ---------------------------------------------------------------- derivatives of lists
+
+WEIGHTS = [0.5, -2.0, 1.5]
+
+
+def weighted_sum(xs: Sequence[Tensor], shift: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    parts = [w * x for w, x in zip(WEIGHTS, xs, strict=True)]
+    return sum(parts, shift if shift is not None else torch.zeros(())), parts
+
+
+def of_lists(f: Callable[..., tuple[Tensor, list[Tensor]]]) -> Callable[..., tuple[Tensor, ...]]:
+    """As a function of tensors, whose derivatives of all orders depend on all results."""
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        *xs, shift = tensors
+        total, parts = f([x.sin() for x in xs], shift.cos())
+        return (total.cos(), *(p * total for p in parts))
+
+    return function
+
+
+def found_sum(xs: Sequence[Tensor], shift: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    return second.weighted_sum(list(xs), WEIGHTS, shift)
+
+
+def test_derivatives_of_lists() -> None:
+    tensors = tuple(double(*sizes).requires_grad_() for sizes in ((2, 3), (2, 3), (2, 3), (3,)))
+    found, expected = of_lists(found_sum), of_lists(weighted_sum)
+    with torch.no_grad():
+        calls = kernel_calls(
+            "second::weighted_sum", lambda: torch.testing.assert_close(found(*tensors), expected(*tensors))
+        )
+    assert calls == 1
+    assert torch.autograd.gradcheck(found, tensors, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(found, tensors, check_fwd_over_rev=True)
+    assert_close = torch.testing.assert_close
+    assert_close(jacrev(found, (0, 3))(*tensors), jacrev(expected, (0, 3))(*tensors))
+    assert_close(jvp(found, tensors, tensors), jvp(expected, tensors, tensors))
+    rows = tuple(torch.stack((t, t.cos())).detach() for t in tensors)
+    assert_close(vmap(found)(*rows), vmap(expected)(*rows))
+
+    def scalar(f: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Tensor]:
+        return lambda *all_: sum(t.sum() for t in f(*all_))  # type: ignore[return-value]
+
+    assert_close(vmap(grad(scalar(found), (0, 3)))(*rows), vmap(grad(scalar(expected), (0, 3)))(*rows))
+    assert_close(grad(scalar(vmap(found)), (1, 3))(*rows), grad(scalar(vmap(expected)), (1, 3))(*rows))
+    for other in (torch.float32, torch.bfloat16):
+        narrow = [t.detach().to(other) for t in tensors]
+        total, parts = weighted_sum([t.double() for t in narrow[:3]], narrow[3].double())
+        assert_close(found_sum(narrow[:3], narrow[3]), (total.to(other), [p.to(other) for p in parts]))
+    torch.library.opcheck(second.weighted_sum, (list(tensors[:3]), WEIGHTS, tensors[3]))
+
+
+@pytest.mark.compiles
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_derivatives_of_lists() -> None:
+    compiled = torch.compile(of_lists(found_sum), fullgraph=True, dynamic=True)
+    for rows in (2, 5):
+        tensors = tuple(double(*sizes).requires_grad_() for sizes in ((rows, 3), (rows, 3), (rows, 3), (3,)))
+        grads = [
+            torch.autograd.grad(sum(t.sum() for t in f(*tensors)), tensors) for f in (compiled, of_lists(weighted_sum))
+        ]
+        torch.testing.assert_close(*grads)
+
+
+def test_derivatives_of_a_size_that_the_kernel_finds() -> None:
+    x = double(6, 3).requires_grad_()
+    assert 0 < (x.sum(1) > 0).sum() < 6
+    assert torch.autograd.gradcheck(lambda t: second.rows_above(t)[0].sin(), (x,), check_forward_ad=True)
+
+
+def test_bad_lists() -> None:
+    x = double(2, 3)
+    message = "weighted_sum: xs must have as many tensors as weights, 3, and at least one, got 2"
+    for variable in (x, x.clone().requires_grad_()):
+        with pytest.raises(RuntimeError, match=f"^{message}"):
+            second.weighted_sum([variable, x], WEIGHTS)
+        with pytest.raises(RuntimeError, match=r"^weighted_sum: xs\[1\] must be \[N, F\] with N = 2, got \[3, 3\]"):
+            second.weighted_sum([variable, double(3, 3), x], WEIGHTS)
+        with pytest.raises(
+            RuntimeError, match=r"^weighted_sum: xs\[1\] must be of dtype float64, the dtype of xs\[0\], got float32"
+        ):
+            second.weighted_sum([variable, x.float(), x], WEIGHTS)
+        with pytest.raises(RuntimeError, match=r"^weighted_sum: shift must be of dtype float64, the dtype of xs"):
+            second.weighted_sum([variable, x, x], WEIGHTS, torch.zeros(3))
 
 
 def rows_of(x: Tensor) -> tuple[list[Tensor], Tensor | None]:

@@ -86,7 +86,7 @@ def scale(
 
 
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, mask: Tensor | None = None) -> Tensor:
-    result = x @ weight.to(x.dtype).mT * scale.unsqueeze(-2)
+    result = x @ weight.to(x.dtype).mT * scale
     return result if mask is None else result * mask.unsqueeze(-1)
 
 
@@ -133,15 +133,34 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "crop_or_pad": (crop_or_pad, [(X, [3]), (X, [6]), (X, [7], "left", 2.5)]),
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
     "sincos": (lambda x: (x.sin(), x.cos()), [(X,)]),
+    "cube": (lambda x: x**3, [(X,)]),
     "trilinear": (first_times_sum, [(FEATS, POINTS)]),
-    "int8_linear": (int8_linear, [(X, WEIGHT, X[0, :2]), (X, WEIGHT, X[0, :2], torch.tensor([True, False, True]))]),
+    "int8_linear": (
+        int8_linear,
+        [
+            (X, WEIGHT, X[0, :2]),
+            (X, WEIGHT, X[0, :2], torch.tensor([True, False, True])),
+            (X[:, None], WEIGHT, X[0, :2], torch.tensor([[True, False], [False, True], [True, True]])),
+        ],
+    ),
+    "weighted_dot": (
+        lambda x, y, weight: (x * y * weight).sum(-1),
+        [(X, X.cos(), X[0].sin()), (X[:, None], X[:2].cos(), X[0]), (X[0], X.cos(), X[1])],
+    ),
 }
 
 
 # The compiler sees one kind of node for every operator: of attributes, of two outputs, and of sizes.
 COMPILED = {"scale", "swish", "sincos", "crop_or_pad"}
+
+
 # The gradients of blend, gated and lorentzian are one operator of all tensors, also of those whose values it does not
 # use. trilinear's formula is written by hand and keeps more than it needs.
+def strides_of_empty_like(x: Tensor) -> list[tuple[int, ...]]:
+    return [torch.empty_like(x).stride()]
+
+
+EXPECTATIONS: dict[str, dict[str, Any]] = {"cube": {"strides": strides_of_empty_like}}
 EXCEPTIONS = {
     "blend": ["kept alive"],
     "gated": ["kept alive"],
@@ -155,9 +174,14 @@ EXCEPTIONS = {
 def test_every_property(name: str) -> None:
     """cppcuda.testing takes the operators of any namespace; those of the kit have more properties to check."""
     slow = ["AOTInductor"] if name in COMPILED else ["AOTInductor", "compile", "export"]
-    if name not in COMPILED | {"gated"}:  # tensors that broadcast have a rule of their own
+    if name not in COMPILED | {
+        "gated",
+        "weighted_dot",
+        "int8_linear",
+    }:  # tensors that broadcast have a rule of their own
         slow.append("DTensor")
-    report = check(f"second::{name}", *OPERATORS[name], skip=[*slow, *EXCEPTIONS.get(name, ())])
+    left_out = [*slow, *EXCEPTIONS.get(name, ())]
+    report = check(f"second::{name}", *OPERATORS[name], skip=left_out, **EXPECTATIONS.get(name, {}))
     assert not report.failed, report
 
 
@@ -291,7 +315,11 @@ def test_modrelu() -> None:
     for f in (second.modrelu, torch.compile(second.modrelu, fullgraph=True, backend="aot_eager")):
         loss = f(*variables).abs().square().sum()
         assert_same(torch.autograd.grad(loss, variables), grads_of(reference, variables))
-    assert_same(vmap(second.modrelu, (0, None))(z[:, None], bias), reference(z, bias)[:, None])
+    assert_same(vmap(second.modrelu, (0, None))(z, bias), reference(z, bias))
+    biases = torch.stack((bias, bias.cos()))
+    assert_same(vmap(second.modrelu, (None, 0))(z, biases), torch.stack([reference(z, b) for b in biases]))
+    whole = z.view(1, 5, 1, 3).expand(2, 5, 1, 3)
+    assert_same(second.modrelu(whole, bias), reference(whole, bias))
     torch.library.opcheck(second.modrelu, variables)
 
 
@@ -310,6 +338,14 @@ def grads_of(f: Callable[..., Tensor], variables: tuple[Tensor, ...]) -> tuple[T
         (
             lambda: second.int8_linear(X, WEIGHT.short(), X[0, :2]),
             "int8_linear: weight must be of dtype int8, got int16",
+        ),
+        (
+            lambda: second.int8_linear(X[:, None], WEIGHT, X[0, :2], torch.ones(2, 2, dtype=torch.bool)),
+            r"int8_linear: mask must broadcast with \[3, 1\], the dims before the last ones of x, got \[2, 2\]",
+        ),
+        (
+            lambda: second.int8_linear(X[0, 0], WEIGHT, X[0, :2]),
+            r"int8_linear: x must be \[..., K\], got \[\]",
         ),
         (
             lambda: second.int8_linear(X, WEIGHT, X[0, :2], torch.ones(3)),

@@ -4,8 +4,8 @@
 // https://arxiv.org/abs/2104.09864) of the halves of each row, in place. second::adam_step writes to lists of tensors:
 // a step of Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980) for all parameters in one call, as
 // torch.optim.Adam computes it. second::push writes and returns a tensor, second::unstack returns a list and a tensor
-// that may be missing, and second::describe a value of each other type. second::sphere_points has no tensor among its
-// arguments.
+// that may be missing, and second::describe a value of each other type. second::weighted_sum takes and
+// returns lists, and has derivatives. second::sphere_points has no tensor among its arguments.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -80,6 +80,51 @@ Unstack::Result unstack(const kit::Args<Unstack>& args) {
   return {rows, args.get<"with_least">() ? kit::OptionalTensor(args["x"].amin(0)) : std::nullopt};
 }
 
+// The products weights[i] * xs[i] and their sum, in one pass over the tensors.
+using WeightedSum = kit::Op<
+    "second::weighted_sum(Tensor[] xs[N, F], float[] weights, Tensor? shift[F]=None) -> (Tensor sum, Tensor[] parts)">;
+
+at::TensorList checked_list(const kit::Args<WeightedSum>& args) {
+  const at::TensorList xs = args.get<"xs">();
+  const size_t weights = args.get<"weights">().size();
+  TORCH_CHECK(xs.size() == weights && weights > 0, "weighted_sum: xs must have as many tensors as weights, ", weights,
+              ", and at least one, got ", xs.size());
+  const kit::Checker check("weighted_sum");
+  for (size_t i = 1; i < xs.size(); ++i) check.same_dtype("xs[" + std::to_string(i) + "]", xs[i], "xs[0]", xs[0]);
+  if (args["shift"].defined()) check.same_dtype("shift", args["shift"], "xs[0]", xs[0]);
+  return xs;
+}
+
+WeightedSum::Result weighted_sum_on_tensors(const kit::Args<WeightedSum>& args) {
+  std::vector<Tensor> parts;
+  for (const Tensor& x : checked_list(args)) parts.push_back(x * args.get<"weights">()[parts.size()]);
+  const Tensor sum = at::stack(parts).sum(0);
+  return {args["shift"].defined() ? sum + args["shift"] : sum, parts};
+}
+
+WeightedSum::Result weighted_sum_cpu(const kit::Args<WeightedSum>& args) {
+  const at::TensorList xs = checked_list(args);
+  const Tensor sum = at::empty(xs[0].sizes(), xs[0].options()), &shift = args["shift"];
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < xs.size(); ++i) parts.push_back(at::empty_like(sum));
+  kit::visit_dtype(sum.scalar_type(), [&]<class T>(std::type_identity<T>) {
+    using A = kit::opmath<T>;
+    auto to = sum.accessor<T, 2>();
+    for (int64_t n = 0; n < sum.size(0); ++n) {
+      for (int64_t f = 0; f < sum.size(1); ++f) {
+        A total = shift.defined() ? static_cast<A>(shift.accessor<const T, 1>()[f]) : A(0);
+        for (size_t i = 0; i < xs.size(); ++i) {
+          const A part = static_cast<A>(args.get<"weights">()[i]) * static_cast<A>(xs[i].accessor<const T, 2>()[n][f]);
+          parts[i].accessor<T, 2>()[n][f] = static_cast<T>(part);
+          total += part;
+        }
+        to[n][f] = static_cast<T>(total);
+      }
+    }
+  });
+  return {sum, parts};
+}
+
 using Rotary =
     kit::Op<"second::rotary_embed(Tensor(a!) x[B?, N, H, D], Tensor cos[B?, N, D/2], Tensor sin[B?, N, D/2]) -> ()">;
 
@@ -149,9 +194,12 @@ Tensor sphere_points(const kit::Args<SpherePoints>& args) {
 TORCH_LIBRARY_FRAGMENT(second, m) {
   kit::define<AdamStep>(m).implement_cpu<adam_step_cpu>();
   kit::define<Unstack, unstack>(m).implement_cpu<unstack>();
+  kit::define<WeightedSum, weighted_sum_on_tensors>(m)
+      .implement_cpu<weighted_sum_cpu>()
+      .differentiate<weighted_sum_on_tensors>();
   kit::define<Rotary>(m).implement_cpu<rotary_cpu>();
   kit::define<Push>(m).implement_cpu<push_cpu>();
-  kit::define<RowsAbove>(m).implement_cpu<rows_above>();
+  kit::define<RowsAbove>(m).implement_cpu<rows_above>().differentiate<rows_above>();
   kit::define<Describe>(m).implement_cpu<describe>();
   kit::define<SpherePoints>(m).implement<sphere_points>();
 }

@@ -2,6 +2,7 @@
 // (Arjovsky et al., 2016, https://arxiv.org/abs/1511.06464). It is 0 where z is 0.
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
@@ -16,8 +17,7 @@ using at::Tensor;
 namespace kit = cppcuda::kit;
 
 using ModRelu = kit::Op<
-    "second::modrelu(Tensor z[B?, N, F] complex64 or complex128, Tensor bias[B?, F] float32 or float64) -> "
-    "Tensor[B?, N, F]">;
+    "second::modrelu(Tensor z[..., F] complex64 or complex128, Tensor bias[F] float32 or float64) -> Tensor[..., F]">;
 
 kit::Output modrelu_shape(const kit::Args<ModRelu>& args) {
   const Tensor& z = args["z"];
@@ -28,7 +28,7 @@ kit::Output modrelu_shape(const kit::Args<ModRelu>& args) {
 
 void modrelu_cpu(const kit::Args<ModRelu>& args, const kit::Outputs<ModRelu>& out) {
   const Tensor z = args["z"].contiguous(), bias = args["bias"].contiguous();
-  const int64_t features = z.size(-1), per_batch = z.dim() == 3 ? z.size(1) * features : z.numel();
+  const int64_t features = z.size(1);
   const auto run = [&]<class T>(T) {
     const auto* const from = z.const_data_ptr<c10::complex<T>>();
     const T* const biases = bias.const_data_ptr<T>();
@@ -36,7 +36,7 @@ void modrelu_cpu(const kit::Args<ModRelu>& args, const kit::Outputs<ModRelu>& ou
     at::parallel_for(0, z.numel(), 1 << 13, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T size = std::abs(from[i]);
-        const T changed = std::max(size + biases[i / per_batch * features + i % features], T(0));
+        const T changed = std::max(size + biases[i % features], T(0));
         to[i] = size == 0 ? c10::complex<T>(0) : from[i] * (changed / size);
       }
     });
@@ -54,8 +54,8 @@ struct Formula {
     Tensor z, bias, over_size, scale;  // over_size: 1 / |z|, or 0 where the result is
   };
   static Parts parts(const kit::Saved<Formula>& saved) {
-    const auto& [z, b] = saved.get<"z", "bias">();
-    const Tensor bias = b.unsqueeze(-2), size = z.abs(), active = (size + bias > 0) & (size > 0);
+    const auto& [z, bias] = saved.get<"z", "bias">();
+    const Tensor size = z.abs(), active = (size + bias > 0) & (size > 0);
     const Tensor over_size = at::where(active, at::where(active, size, 1).reciprocal(), 0);
     return {z, bias, over_size, (size + bias) * over_size};
   }
@@ -66,7 +66,7 @@ struct Formula {
     const Tensor &grad = grads["output"], along = at::real(grad.conj() * p.z) * p.over_size;
     kit::Inputs<Op> result;
     if (need["z"]) result["z"] = p.scale * grad - p.bias * along * p.over_size.square() * p.z;
-    if (need["bias"]) result["bias"] = along.sum(-2);
+    if (need["bias"]) result["bias"] = at::sum_to(along, p.bias.sym_sizes());
     return result;
   }
 
@@ -77,7 +77,7 @@ struct Formula {
       result = p.scale * dz;
       scale = -p.bias * at::real(p.z.conj() * dz) * p.over_size.pow(3);
     }
-    if (const Tensor& db = tangents["bias"]; db.defined()) kit::accumulate(scale, db.unsqueeze(-2) * p.over_size);
+    if (const Tensor& db = tangents["bias"]; db.defined()) kit::accumulate(scale, db * p.over_size);
     kit::accumulate(result, p.z * scale);
     return result;
   }

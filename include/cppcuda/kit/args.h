@@ -97,6 +97,27 @@ class Args<TheOp, R(As...)> {
   std::array<const Tensor*, detail::Counts<R(As...)>::inputs> tensors_;
 };
 
+namespace detail {
+
+// An argument of a call, or the next tensor instead.
+template <class T>
+T replaced(const T& arg, const Tensor*& next) {
+  if constexpr (is_tensor_argument<T>) {
+    const Tensor& t = *next++;
+    return t.defined() ? T(t) : arg;
+  } else {
+    return arg;
+  }
+}
+
+// The arguments of a call in a tuple, with other tensors. The arguments stay whose tensors are undefined.
+template <class... As>
+std::tuple<As...> with_tensors(const Tensor* tensors, const As&... args) {
+  return {replaced(args, tensors)...};  // braces evaluate from left to right
+}
+
+}  // namespace detail
+
 // For an operator that is linear in all tensors: its gradients read none.
 template <class TheOp>
 consteval auto reads_nothing() {

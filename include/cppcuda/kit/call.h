@@ -3,6 +3,7 @@
 // Calls of operators from formulas, with arguments that are set by name, and the formula of an operator whose gradients
 // are one call of BackwardOf's operator (op.h).
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 #include <utility>
@@ -181,6 +182,8 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
   static constexpr auto reads = reads_of<TheOp, Backward>(/*with_required=*/true);
 
   static Inputs<Op> vjp(const Outputs<Op>& grads, const auto& saved, const Need<Op>& need) {
+    // Other inputs have no gradients.
+    if (std::none_of(inputs.begin(), inputs.end(), [&](size_t i) { return need[i]; })) return {};
     Call<Backward> call(saved);
     for (size_t o = 0; o < gradients.size(); ++o) call.tensors[gradients[o]] = grads[o];
     if constexpr (inputs.size() > 1) {

@@ -88,6 +88,8 @@ class Checker {
     c10::SymInt size;
   };
 
+  // Binds the dims that "..." stands for in one of the patterns.
+  void broadcast_leading(std::string_view argument, c10::SymIntArrayRef sizes);
   const Dim* find(char letter) const;
   size_t missing_dims(const Pattern& pattern) const;
   const Pattern::Term* new_letter(Pattern::Sum sum) const;
@@ -101,6 +103,8 @@ class Checker {
   const char* op_;
   c10::SmallVector<Dim, 6> dims_;
   std::optional<bool> batched_;  // whether the optional first dim is present; set by the first pattern that has one
+  c10::SymDimVector leading_;
+  std::vector<std::string> have_leading_;  // the arguments whose patterns have "..."
 };
 
 namespace detail {

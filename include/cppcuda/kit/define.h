@@ -180,14 +180,14 @@ struct FunctionKernel<TheOp, Function, Meta, R(As...)> {
 };
 
 // An operator whose function returns what the operator returns: one that writes to arguments, takes lists of tensors,
-// or returns other values than tensors. Its kernels are added to it. It has no derivatives.
+// or returns other values than tensors. Its kernels are added to it.
 template <class TheOp, auto Meta>
 class DefinedFunction {
  public:
   DefinedFunction(torch::Library& library, const std::vector<at::Tag>& tags) : library_(library) {
     define_schema<TheOp>(library, TheOp::torch_schema, tags);
     constexpr const Declaration& d = TheOp::declaration;
-    if (takes_tensors(d)) implement_function(library, d, TheOp::name);
+    if (takes_tensors(d)) on_tensors_ = implement_function(library, d, TheOp::name);
     if (d.finds_sizes) define_text(library, "_found_sizes", base_name(d), describe(TheOp::text, d));
   }
 
@@ -211,6 +211,18 @@ class DefinedFunction {
     return *this;
   }
 
+  // The derivatives: R Function(const Args<TheOp>&) computes the results with torch's operators, and runs in place of
+  // the kernels where a gradient or a tangent is needed.
+  template <auto Function>
+  const DefinedFunction& differentiate() const {
+    static_assert(!writes(TheOp::declaration), "an operator that writes to an argument has no derivatives");
+    TORCH_CHECK(on_tensors_, TheOp::name,
+                " has no derivatives, because none of its results is a tensor with a gradient");
+    using Kernel = FunctionKernel<TheOp, Function, Meta>;
+    *on_tensors_ = c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(Kernel::run));
+    return *this;
+  }
+
  private:
   template <class Function>
   void add(c10::DispatchKey key, Function function) const {
@@ -218,6 +230,7 @@ class DefinedFunction {
   }
 
   torch::Library& library_;
+  OnTensors on_tensors_;
 };
 
 // An operator that is defined, to which its kernels and derivatives are added. They are those of WithHidden, too, if
@@ -243,15 +256,15 @@ class Defined {
   // The kernels for every device that has some: void Function(const Args<TheOp>&, const Outputs<TheOp>&).
   template <auto Function>
   const Defined& implement() const {
-    kit::implement<TheOp>(library_, kernel<TheOp, Function, Shape>());
-    if constexpr (hides) kit::implement<Inner>(library_, kernel<Inner, Function>());
+    kit::implement<TheOp>(library_, kernel_of<TheOp, Function, Shape>());
+    if constexpr (hides) kit::implement<Inner>(library_, kernel_of<Inner, Function>());
     return *this;
   }
 
   template <auto Function>
   const Defined& implement_cpu() const {
-    add<TheOp>(c10::DispatchKey::CPU, kernel<TheOp, Function, Shape>());
-    if constexpr (hides) add<Inner>(c10::DispatchKey::CPU, kernel<Inner, Function>());
+    add<TheOp>(c10::DispatchKey::CPU, kernel_of<TheOp, Function, Shape>());
+    if constexpr (hides) add<Inner>(c10::DispatchKey::CPU, kernel_of<Inner, Function>());
     return *this;
   }
 
@@ -265,6 +278,11 @@ class Defined {
   }
 
  private:
+  template <class Op, auto Function, auto OwnShape = outputs_of<Op>>
+  static constexpr auto kernel_of() {
+    return TORCH_FN((AllocatingKernel<Op, Function, OwnShape, has_any_leading<Op>()>::run));
+  }
+
   template <class Op, class Function>
   void add(c10::DispatchKey key, Function function) const {
     library_.impl(Op::name, torch::dispatch(key, std::move(function)));

@@ -57,19 +57,20 @@ constexpr bool takes_tensors(const Declaration& d) {
   return std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return takes_tensors(a.kind); });
 }
 
-// Whether all patterns start with the same letter, as batching rules require.
-constexpr bool have_same_first_dim(const Declaration& d) {
-  char letter = 0;
-  auto starts_alike = [&](const Pattern& p) {
-    if (p.rank() == 0 || p[0].size() != 1 || p[0][0].letter == 0 || p[0][0].factor != 1) return false;
-    if (letter == 0) letter = p[0][0].letter;
-    return p[0][0].letter == letter;
-  };
-  const auto has_none = [](const Argument& o) { return o.pattern.text().empty(); };  // its shape is written by hand
-  return std::all_of(d.arguments.begin(), d.arguments.end(),
-                     [&](const auto& a) { return !is_tensor(a.kind) || starts_alike(a.pattern); }) &&
-         std::all_of(d.outputs.begin(), d.outputs.end(),
-                     [&](const auto& o) { return has_none(o) || starts_alike(o.pattern); });
+// Whether "..." stands for any dims of a tensor.
+constexpr bool has_any_leading(const Declaration& d) {
+  return std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.pattern.has_any_leading(); });
+}
+
+// Whether a tensor has the dims to which vmap adds its batch: "...", or the first dim of the tensors with "?", or of
+// the first tensor if there are none.
+constexpr bool has_leading(const Declaration& d, const Pattern& pattern) {
+  if (has_any_leading(d)) return pattern.has_any_leading();
+  const auto* const with_optional =
+      std::find_if(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.pattern.has_optional(); });
+  const Pattern& first =
+      d.arguments[with_optional != d.arguments.end() ? with_optional - d.arguments.begin() : d.first].pattern;
+  return pattern.rank() > 0 && first.rank() > 0 && pattern.letter(0) != 0 && pattern.letter(0) == first.letter(0);
 }
 
 // The dim of the rows, not counting an optional first dim; -1 if there is none.
@@ -162,7 +163,7 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   if (!d.allocates) return text;
   const auto is_independent = [&](char letter) { return letter != 0 && (d.independent >> (letter - 'A') & 1) != 0; };
   const auto append_dims = [&](const Pattern& pattern, bool all) {
-    text.append(pattern.has_optional() ? "..." : "");
+    text.append(pattern.has_optional() || pattern.has_any_leading() ? "..." : "");
     for (size_t i = pattern.has_optional() ? 1 : 0; i < pattern.rank(); ++i) {
       const char letter = pattern.letter(i);
       text.append(letter != 0 && (all || is_independent(letter)) ? std::string_view(&letter, 1) : "_");
@@ -183,7 +184,10 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
     text.append(o == 0 ? "" : ",");
     append_dims(has_pattern ? d.outputs[o].pattern : first, has_pattern);
   }
-  text.append(first.has_optional() ? " ..." : " ");
+  // An output without "..." that is not a gradient may be something else than a sum over these dims.
+  const bool has_sums = std::all_of(d.outputs.begin(), d.outputs.end(),
+                                    [](const auto& o) { return o.is_gradient || o.pattern.has_any_leading(); });
+  text.append(first.has_optional() || (has_any_leading(d) && has_sums) ? " ..." : " ");
   for (char letter = 'A'; letter <= 'Z'; ++letter) {
     if (is_independent(letter)) text.append({&letter, 1});
   }

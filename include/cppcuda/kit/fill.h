@@ -53,11 +53,13 @@ Rows make_rows(const Tensor& t, int64_t own, const Operands&... operands) {
 
 namespace detail {
 
-// The number of dims of a tensor argument after that of the rows, the first letter of Independent; -1 if it has none.
+// The number of dims of a tensor argument after that of the rows, the first letter of Independent or what kernels see
+// in place of "..."; -1 if it has none.
 template <class TheOp>
 constexpr int64_t own_dims(size_t tensor) {
   const Declaration& d = TheOp::declaration;
   const Pattern& pattern = d.arguments[d.tensor_argument(tensor)].pattern;
+  if (pattern.has_any_leading()) return static_cast<int64_t>(pattern.rank());
   for (size_t i = 0; d.rows != 0 && i < pattern.rank(); ++i) {
     if (pattern.letter(i) == d.rows) return static_cast<int64_t>(pattern.rank() - i) - 1;
   }

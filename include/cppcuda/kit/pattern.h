@@ -39,7 +39,7 @@ struct Mistake {
 // in all patterns of a call. A first dim with "?" may be missing. "3S", "LC" (a product), "D/2", "S - 1" and
 // "LL + 2L + 1" are computed from letters that earlier patterns bound; a sum has up to three terms and may contain one
 // new letter without a factor, which is bound to the remainder. "_" matches any size. "{M}", in an output, is a size
-// that the kernel finds. "[..., 3]" has any dims before the last one (elementwise/points.h).
+// that the kernel finds. "[..., 3]" has any dims before the last one; those of all such patterns of a call broadcast.
 //
 // Literals are parsed at compile time; an invalid pattern does not compile.
 class Pattern {

@@ -144,6 +144,7 @@ struct Declaration {
   bool finds_sizes = false;                   // whether the kernel finds sizes of outputs
   bool takes_lists = false;                   // whether an argument is a list of tensors
   bool has_variants = false;                  // Variants
+  size_t strides_of = max_arguments;          // the argument that StridesOf names
   size_t config_first = 0, config_count = 0;  // the arguments that are the members of an aggregate (Config)
   FixedList<size_t, max_arguments> by_need;   // the tensors, required ones before optional ones
   // Integers, tensors and lists of sizes with a pattern, each after those that bind the letters it needs.
@@ -565,7 +566,11 @@ constexpr void order_checks(Declaration& d) {
                       {o.pattern.text(), " has a letter in braces whose size something else says"});
     letters.known |= o.pattern.found();
   }
+  const bool any_leading =
+      std::any_of(d.arguments.begin(), d.arguments.end(), [](const auto& a) { return a.pattern.has_any_leading(); });
   for (const Argument& o : d.outputs) {
+    d.mistake.require(!o.pattern.has_any_leading() || any_leading,
+                      {o.pattern.text(), " of an output has ... without an argument that has it"});
     d.mistake.require(!o.pattern.has_any_size(), {o.pattern.text(), " of an output has a dim of any size"});
     for (size_t i = 0; i < o.pattern.rank(); ++i) {
       for (const auto& t : o.pattern[i]) {
@@ -598,6 +603,19 @@ struct UnderAutocast : PolicyDefaults {
 // first argument (variants.h).
 struct Variants : PolicyDefaults {
   static constexpr void apply(Declaration& d) { d.has_variants = true; }
+};
+
+// The outputs with the sizes of this argument get its strides, made dense if they are not, as those of
+// torch.empty_like.
+template <FixedString Name>
+struct StridesOf : PolicyDefaults {
+  static constexpr void apply(Declaration& d) {
+    d.strides_of = d.known_argument(Name.view());
+    const Argument& a = d.arguments[d.strides_of];
+    const bool has_sizes = !a.pattern.text().empty() && !a.pattern.has_any_leading() && !a.pattern.has_any_size();
+    d.mistake.require(a.kind == Kind::tensor && has_sizes,
+                      {Name.view(), " has strides for outputs only if it is a Tensor with sizes, without ... and _"});
+  }
 };
 
 // What a gradient reads.
@@ -649,15 +667,11 @@ struct FurtherArguments : PolicyDefaults {
 };
 
 // The letters of dims along which the op computes its parts independently of each other: DTensor shards along them, as
-// along a first dim with "?". An output without a pattern has them where the first tensor has them. The first letter is
-// that of the rows, which vmap may add to (SharingVmapRule).
-template <FixedString Rows, FixedString... Letters>
-struct Independent : PolicyDefaults {
+// along a first dim with "?". An output without a pattern has them where the first tensor has them.
+template <FixedString... Letters>
+struct Sharded : PolicyDefaults {
   static constexpr bool is_inherited = true;
-  static constexpr void apply(Declaration& d) {
-    d.independent |= (bit(d, Rows.view()) | ... | bit(d, Letters.view()));
-    d.rows = Rows.view()[0];
-  }
+  static constexpr void apply(Declaration& d) { d.independent |= (bit(d, Letters.view()) | ...); }
 
  private:
   static constexpr unsigned bit(Declaration& d, std::string_view letter) {
@@ -668,6 +682,15 @@ struct Independent : PolicyDefaults {
       return false;
     });
     return d.mistake.require(is_dim, {"no dim of an argument is ", letter, " alone"}) ? 1U << (letter[0] - 'A') : 0;
+  }
+};
+
+// The same, and the first letter is that of the rows, to which vmap may add its batch (BatchingRule).
+template <FixedString Rows, FixedString... Letters>
+struct Independent : Sharded<Rows, Letters...> {
+  static constexpr void apply(Declaration& d) {
+    Sharded<Rows, Letters...>::apply(d);
+    d.rows = Rows.view()[0];
   }
 };
 

@@ -4,6 +4,7 @@
 // Only sizes, dtypes and devices are left to run time.
 
 #include <array>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -37,11 +38,15 @@ auto addresses_of(const Args<TheOp>& args) {
 
 namespace detail {
 
+// Whether "..." stands for any dims of an operator's tensors.
 template <class TheOp>
 constexpr bool has_any_leading() {
-  const auto& arguments = TheOp::declaration.arguments;
-  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.pattern.has_any_leading(); });
+  return has_any_leading(TheOp::declaration);
 }
+
+// Broadcasts the dims that "..." stands for in the tensor arguments of a call, and makes one dim of them, in the
+// outputs too.
+void flatten_leading(const Declaration& declaration, std::span<Tensor> arguments, std::span<Tensor> outputs);
 
 }  // namespace detail
 
@@ -50,12 +55,11 @@ template <class TheOp>
 auto outputs_of(const Args<TheOp>& args) {
   constexpr const Declaration& declaration = TheOp::declaration;
   constexpr size_t count = declaration.outputs.size();
-  static_assert(!detail::has_any_leading<TheOp>(), "only the tensors of a formula may have ... among their sizes");
   using Result = std::conditional_t<count == 1, Output, std::array<Output, count>>;
   const auto arguments = detail::addresses_of(args);
   const Checker checked = detail::check_arguments(TheOp::base_name(), declaration, arguments.data());
   return [&]<size_t... O>(std::index_sequence<O...>) {
-    static_assert(((declaration.outputs[O].pattern.rank() > 0 || declaration.outputs[O].pattern.text() == "[]") && ...),
+    static_assert((!declaration.outputs[O].pattern.text().empty() && ...),
                   "an output without a pattern of sizes needs a shape function");
     return Result{detail::output_of(checked, declaration, O, arguments.data())...};
   }(std::make_index_sequence<count>());
@@ -70,12 +74,13 @@ Checker checked(const Args<TheOp>& args) {
 namespace detail {
 
 // Allocates the outputs that are not given, and calls Function with the call's Args and the outputs. Those that
-// output_mask excludes or that the operator hides are undefined there.
-template <class TheOp, auto Function, auto Shape, class Type = typename TheOp::Type>
+// output_mask excludes or that the operator hides are undefined there. If it flattens, Function sees one dim in place
+// of those that "..." stands for.
+template <class TheOp, auto Function, auto Shape, bool Flattens = false, class Type = typename TheOp::Type>
 struct AllocatingKernel;
 
-template <class TheOp, auto Function, auto Shape, class R, class... As>
-struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
+template <class TheOp, auto Function, auto Shape, bool Flattens, class R, class... As>
+struct AllocatingKernel<TheOp, Function, Shape, Flattens, R(As...)> {
   static R run(As... all) {
     constexpr size_t count = tensor_count<R>;
     const GivenOutputs* const given = take_given_outputs(TheOp::name);
@@ -93,7 +98,13 @@ struct AllocatingKernel<TheOp, Function, Shape, R(As...)> {
       }
     };
     allocate_where(true);
-    if constexpr (std::is_same_v<WithHidden<TheOp>, TheOp>) {
+    if constexpr (Flattens) {
+      auto tensors = tensor_arguments(all...);
+      auto rows = outputs;
+      flatten_leading(WithHidden<TheOp>::declaration, tensors, rows);
+      std::apply([&](const auto&... each) { Function(Args<WithHidden<TheOp>>(each...), rows); },
+                 with_tensors(tensors.data(), all...));
+    } else if constexpr (std::is_same_v<WithHidden<TheOp>, TheOp>) {
       Function(args, outputs);
     } else {
       Function(Args<WithHidden<TheOp>>(all...), outputs);

@@ -9,9 +9,11 @@
 // known if f has several outputs, and if it has one, no program for AOTInductor; it also passes arguments that have a
 // default twice, and optional tensors in the wrong places.
 
+#include <ATen/core/boxing/KernelFunction.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <memory>
 #include <span>
 
 #include "cppcuda/kit/output.h"
@@ -30,8 +32,13 @@ enum class OutMemory {
 // on the Meta device have no memory. `arguments` are all of the schema's.
 void check_written(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments, bool has_memory);
 
+// What computes an operator with torch's operators where a gradient or a tangent is needed. If it is not valid, such a
+// call is an error.
+using OnTensors = std::shared_ptr<c10::KernelFunction>;
+
 // Registers the kernels of an operator whose function returns what the operator returns, except those that compute.
-void implement_function(torch::Library& library, const Declaration& declaration, const char* name);
+// Returns null if it writes to arguments or if its results have no gradients.
+OnTensors implement_function(torch::Library& library, const Declaration& declaration, const char* name);
 
 // Defines f.out and, if `in_place`, f_. The operator f with this declaration and rule for DTensor is defined already.
 void define_variants(torch::Library& library, const Declaration& f, const std::string& sharding_rule, OutMemory memory,

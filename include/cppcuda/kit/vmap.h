@@ -48,14 +48,16 @@ inline constexpr int any_leading = std::numeric_limits<int>::max();
 
 // A batching rule without the types of its operator. The last own_ranks dims of each tensor argument are the operator's
 // own. Before them come up to `leading` dims, as many for each argument. The batch becomes another leading dim, or is
-// folded into the first one if there are `leading` already.
+// folded into the first one if there are `leading` already. A tensor whose own rank is -1 has no leading dims: if it
+// has a batch, or if an output has no leading dims, the operator is called once for each row of the batch.
 struct BatchingRule {
   const char* name;
   int leading;
   std::span<const int> own_ranks;
-  // Not null if rows share an argument (rows_share in schema.h). If only rows have the batch, it becomes more rows:
-  // then the gradient of what they share is one sum, where the rule above would compute one per batch.
-  const Declaration* sharing;
+  // Null if the rule is not derived from one. If rows share an argument (rows_share in derive.h) and only rows have the
+  // batch, it becomes more rows: then the gradient of what they share is one sum, where the rule above would compute
+  // one per batch.
+  const Declaration* declaration;
 };
 
 // A call whose tensors are replaced.
@@ -70,41 +72,28 @@ struct BatchedCall {
 void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<Tensor> outputs,
                  const BatchedCall& call);
 
-// An argument of a call, or the next tensor instead.
-template <class T>
-T replaced(const T& arg, const Tensor*& next) {
-  if constexpr (is_tensor_argument<T>) {
-    const Tensor& t = *next++;
-    return t.defined() ? T(t) : arg;
-  } else {
-    return arg;
-  }
-}
-
 inline void set_dims(std::span<int64_t> dims, const Output& output) { dims[0] = output.sizes.size(); }
 template <size_t N>
 void set_dims(std::span<int64_t> dims, const std::array<Output, N>& outputs) {
   for (size_t o = 0; o < N; ++o) dims[o] = outputs[o].sizes.size();
 }
 
-template <class TheOp, auto Shape, class Type, int Leading, bool Sharing, int... OwnRanks>
+template <class TheOp, auto Shape, class Type, int Leading, bool Declared, int... OwnRanks>
 struct VmapRule;
 
-template <class TheOp, auto Shape, class R, class... Args, int Leading, bool Sharing, int... OwnRanks>
-struct VmapRule<TheOp, Shape, R(Args...), Leading, Sharing, OwnRanks...> {
+template <class TheOp, auto Shape, class R, class... Args, int Leading, bool Declared, int... OwnRanks>
+struct VmapRule<TheOp, Shape, R(Args...), Leading, Declared, OwnRanks...> {
   static R run(Args... args) {
     static constexpr std::array<int, sizeof...(OwnRanks)> own{OwnRanks...};
-    const Declaration* sharing = nullptr;
-    if constexpr (Sharing) sharing = &TheOp::declaration;
+    const Declaration* declaration = nullptr;
+    if constexpr (Declared) declaration = &TheOp::declaration;
     auto tensors = tensor_arguments(args...);
     std::array<Tensor, tensor_count<R>> outputs;
     const auto call = [&] {
-      const Tensor* next = tensors.data();
-      const std::tuple<std::remove_cvref_t<Args>...> all{
-          replaced(args, next)...};  // braces evaluate from left to right
-      outputs = to_array(std::apply([](const auto&... a) { return TheOp::call(a...); }, all));
+      outputs = to_array(
+          std::apply([](const auto&... a) { return TheOp::call(a...); }, with_tensors(tensors.data(), args...)));
     };
-    run_batched({TheOp::base_name(), Leading, own, sharing}, tensors, outputs,
+    run_batched({TheOp::base_name(), Leading, own, declaration}, tensors, outputs,
                 {[&](std::span<int64_t> dims) { set_dims(dims, Shape(args...)); }, call,
                  [&](size_t o) { return is_requested_by<TheOp>(o, args...); }});
     return from_array<R>(std::move(outputs));
@@ -114,7 +103,7 @@ struct VmapRule<TheOp, Shape, R(Args...), Leading, Sharing, OwnRanks...> {
 }  // namespace detail
 
 template <class TheOp, auto Shape, int Leading, int... OwnRanks>
-using VmapKernel = detail::VmapRule<TheOp, Shape, typename TheOp::Type, Leading, /*Sharing=*/false, OwnRanks...>;
+using VmapKernel = detail::VmapRule<TheOp, Shape, typename TheOp::Type, Leading, /*Declared=*/false, OwnRanks...>;
 
 template <class Op, auto Shape, int Leading, int... OwnRanks>
 auto vmap_leading() {
@@ -127,18 +116,19 @@ auto vmap_rows() {
   return vmap_leading<Op, Shape, 2, OwnRanks...>();
 }
 
-// The batching rule derived from the declaration: the batch becomes the optional first dim, or is folded into the first
-// dim, which all tensors have; or it becomes more rows.
+// The batching rule derived from the declaration: the batch becomes the optional first dim, one of the dims that "..."
+// stands for, or is folded into the first dim; or it becomes more rows.
 template <class TheOp, auto Shape>
 auto vmap() {
   constexpr const Declaration& declaration = TheOp::declaration;
-  static_assert(detail::have_same_first_dim(declaration),
-                "vmap: the patterns of all tensors must start with the same letter");
   return []<size_t... I>(std::index_sequence<I...>) {
+    constexpr bool any = detail::has_any_leading(declaration);
     constexpr auto own = [](size_t i) {
-      return static_cast<int>(declaration.arguments[declaration.tensor_argument(i)].pattern.rank()) - 1;
+      const Pattern& pattern = declaration.arguments[declaration.tensor_argument(i)].pattern;
+      return detail::has_leading(declaration, pattern) ? static_cast<int>(pattern.rank()) - (any ? 0 : 1) : -1;
     };
-    using Rule = detail::VmapRule<TheOp, Shape, typename TheOp::Type, 1, detail::rows_share(declaration), own(I)...>;
+    constexpr int leading = any ? detail::any_leading : 1;
+    using Rule = detail::VmapRule<TheOp, Shape, typename TheOp::Type, leading, /*Declared=*/true, own(I)...>;
     return torch::CppFunction::makeFromUnboxedFunction(TORCH_FN(Rule::run));
   }(std::make_index_sequence<declaration.tensor_count()>());
 }

@@ -126,6 +126,8 @@ def value_tolerance(entry: OpEntry, sample: Sample, actual: Tensor, expected: Te
         eps = coarsest_eps(sample) * entry.roundings
         return {"rtol": eps, "atol": eps * (1 + size_of(expected))}
     dtype = actual.real.dtype if actual.is_complex() else actual.dtype
+    if not dtype.is_floating_point:
+        return {"rtol": 0, "atol": 0}
     tolerance = {k: v * entry.roundings for k, v in entry.tolerance[dtype].items()}
     if not entry.made_with_kit:
         tolerance["atol"] = max(tolerance["atol"], 4 * error_of_reference(entry, sample))

@@ -57,7 +57,10 @@ def with_shape(t: T, shape: tuple[int, ...]) -> T:
         return T(shape, t.wide, t.low, t.high)
     low, high = (int(f()) if t.value.numel() else 0 for f in (t.value.min, t.value.max))
     generator = torch.Generator().manual_seed(0)
-    return T(shape, value=torch.randint(low, high + 1, shape, generator=generator, dtype=t.value.dtype))
+    value = torch.randint(low, high + 1, shape, generator=generator, dtype=t.value.dtype)
+    # What is sorted stays so, because it may be the bounds of segments.
+    is_sorted = t.value.dim() > 0 and t.value.numel() > 0 and torch.equal(t.value, t.value.sort().values)
+    return T(shape, value=value.sort().values if is_sorted and value.dim() else value)
 
 
 def with_changes(declaration: Declaration, args: Sequence[Any], **changes: Any) -> tuple[Any, ...]:

@@ -143,7 +143,12 @@ class Sample:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(a for i, a in enumerate(self.args) if self._varies(i))
+        return tuple(self.args[i] for i in self.positions)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Those of `tensors` among the arguments."""
+        return tuple(i for i in range(len(self.args)) if self._varies(i))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -443,6 +448,10 @@ class OpEntry:
         if self.arguments is not None or not self._derives or not self.has_sizes:
             return self.arguments
         return self._derived.strategy(self)
+
+    def shares(self, position: int) -> bool:
+        """Whether all rows share an argument, so that vmap with a batch of it calls the operator for each row."""
+        return self.declaration is not None and self.argument_names[position] in self.declaration.shared
 
     @property
     def argument_names(self) -> list[str]:

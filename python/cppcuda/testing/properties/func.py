@@ -37,7 +37,7 @@ from cppcuda.testing.registry import (
     lacking,
     samples,
 )
-from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, is_variable
+from cppcuda.testing.samples import THIRD_ORDER, OpEntry, Sample, is_variable, outputs_of
 
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -269,7 +269,9 @@ def vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
         assert seven == 7, f"7 calls are counted as {seven}"
         count = calls_below_transforms(entry, partial(f, *inputs))
         # A rule of torch's own may be made of other operators.
-        assert count == 1 or (count == 0 and not entry.made_with_kit), (
+        batched = (i for i, d in zip(sample.positions, in_dims, strict=True) if d is not None)
+        allowed = 7 if any(map(entry.shares, batched)) else 1
+        assert count == allowed or (count == 0 and not entry.made_with_kit), (
             f"with in_dims={in_dims}, the kernel runs {count} times for a batch of 7"
         )
 
@@ -279,6 +281,7 @@ def jacrev_is_one_backward_kernel(entry: OpEntry, name: str) -> None:
     """Not one kernel per row of the Jacobian."""
     assert entry.backward
     sample = entry.sample(name)
+    require_one_call(entry, sample)
     argnums = every(sample.tensors)
     jacobian = lambda: jacrev(sample.bind(entry.op), argnums=argnums)(*sample.tensors)  # noqa: E731
     for kernel in (entry.backward.qualified_name, entry.qualified_name):
@@ -289,6 +292,7 @@ def jacrev_is_one_backward_kernel(entry: OpEntry, name: str) -> None:
 def nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
     assert entry.backward
     sample = entry.sample(name)
+    require_one_call(entry, sample)
     f, x = sample.bind(entry.op), sample.tensors
     calls: dict[str, tuple[Callable[[], Any], int, int]] = {
         "vmap of vmap": (lambda: vmap(vmap(f))(*rows(rows(x, 2))), 1, 0),
@@ -304,25 +308,34 @@ def nested_vmap_is_one_kernel(entry: OpEntry, name: str) -> None:
 def vmap_copies_nothing(entry: OpEntry) -> None:
     """An operand without a batch is expanded with stride 0, and a leading batch dim is used without a copy."""
     size, big = 64, entry.of_size(50)
+    result_bytes = size * sum(t.numel() * t.element_size() for t in outputs_of(big.call(entry.op)))
     for batched in batches_without_copies(entry):
         in_dims = tuple(0 if i in batched else None for i in range(len(big.inputs)))
         inputs = [make_batch(t, size) if i in batched else t for i, t in enumerate(big.inputs)]
         f = vmap(big.bind_inputs(entry.op), in_dims=in_dims)
-        outputs = f(*inputs)
+        f(*inputs)
         names = {event.name for event in profiled(partial(f, *inputs)).events() or ()}
         assert entry.products or not names & COPIES, f"batch on inputs {batched}"
-        result_bytes = sum(t.numel() * t.element_size() for t in outputs)
         allowed = (1.1 + entry.temporaries) * result_bytes + 4096
         assert allocated_bytes(partial(f, *inputs)) <= allowed, f"batch on inputs {batched}"
+
+
+def require_one_call(entry: OpEntry, sample: Sample) -> None:
+    if any(map(entry.shares, sample.positions)):
+        raise NotCheckedError("vmap calls the operator for each row, because all rows share an argument")
 
 
 def batches_without_copies(entry: OpEntry) -> list[list[int]]:
     """The inputs that have the batch in each call: one of them, but all rows that share an argument without rows. Such
     rows become more rows, so the others would be copied, which is less than a gradient for each of the batch."""
     inputs = entry.of_size(2).inputs
+    shared = [entry.shares(i) for i, a in enumerate(entry.of_size(2).args) if isinstance(a, Tensor)]
     rows = [i for i, dim in enumerate(entry.row_dims) if dim is not None]
-    if entry.products or len(rows) == len(inputs):
-        return [[i] for i, t in enumerate(inputs) if is_variable(t)]
+    if entry.declaration and any(a.pattern and a.pattern.any_leading for a in entry.declaration.arguments):
+        # A tensor that broadcasts is copied, unless its rows have one stride.
+        return [[i for i, is_shared in enumerate(shared) if not is_shared]]
+    if entry.products or len(rows) == len(inputs) or any(shared):
+        return [[i] for i, t in enumerate(inputs) if is_variable(t) and not shared[i]]
     return [rows, *([i] for i in range(len(inputs)) if i not in rows)]
 
 
