@@ -273,6 +273,33 @@ FOUND: dict[str, tuple[Callable[..., Tensor], Callable[[int], tuple[Tensor, ...]
 }
 
 
+FOUND_REFERENCES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], dict[str, Any]]] = {
+    "nms": (
+        lambda *args: torchvision.ops.nms(*args),
+        [(*boxes(12), 0.3), (*boxes(7), 0.1)],
+        {"dtypes": [torch.float64, torch.float32]},
+    ),
+    "knn": (lambda x, y, k: knn(x, y, k), [(double(6, 3), double(4, 3), 2)], {}),
+    "fps": (lambda src, ptr=None, ratio=0.5: fps(src, ratio), [(double(9, 3),)], {}),
+}
+
+
+@pytest.mark.parametrize("name", FOUND_REFERENCES)
+@pytest.mark.compiles
+def test_found_sizes_have_the_other_properties(name: str) -> None:
+    if name == "nms" and torchvision is None:
+        pytest.skip("torchvision is not installed")
+    register_fakes("second")
+    reference, samples, options = FOUND_REFERENCES[name]
+    skip = {
+        "vmap": "rows of a batch have results of different sizes",
+        "DTensor": "the results depend on all rows",
+        "AOTInductor": "others of this library are compiled",
+    }
+    report = check(f"second::{name}", reference, samples, orders=0, skip=skip, **options)
+    assert not report.failed, report
+
+
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.compiles
 @pytest.mark.usefixtures("fresh_compiler")

@@ -54,6 +54,11 @@ def blend(
     return result if limit is None else torch.minimum(result, torch.tensor(limit, dtype=result.dtype))
 
 
+def modrelu(z: Tensor, bias: Tensor) -> Tensor:
+    size = torch.where(z == 0, 1, z).abs()
+    return torch.where(z == 0, 0, z * (size + bias).relu() / size)
+
+
 def scale(
     x: Tensor,
     factor: float,
@@ -133,6 +138,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "crop_or_pad": (crop_or_pad, [(X, [3]), (X, [6]), (X, [7], "left", 2.5)]),
     "row_sum": (lambda x: x.sum(-1), [(X,)]),
     "sincos": (lambda x: (x.sin(), x.cos()), [(X,)]),
+    "modrelu": (modrelu, [(torch.complex(X, X.cos()).to(torch.complex128), X[0] / 2)]),
     "cube": (lambda x: x**3, [(X,)]),
     "trilinear": (first_times_sum, [(FEATS, POINTS)]),
     "int8_linear": (
@@ -160,8 +166,13 @@ def strides_of_empty_like(x: Tensor) -> list[tuple[int, ...]]:
     return [torch.empty_like(x).stride()]
 
 
-EXPECTATIONS: dict[str, dict[str, Any]] = {"cube": {"strides": strides_of_empty_like}}
+EXPECTATIONS: dict[str, dict[str, Any]] = {
+    "cube": {"strides": strides_of_empty_like},
+    "modrelu": {"dtypes": [torch.float64]},  # of the bias, which is that of the parts of z
+}
 EXCEPTIONS = {
+    # The gradient of the bias reads where the result is 0. cppcuda.testing makes no batches of complex tensors.
+    "modrelu": ["kept alive", "vmap"],
     "blend": ["kept alive"],
     "gated": ["kept alive"],
     "lorentzian": ["kept alive"],
@@ -300,11 +311,7 @@ def test_modrelu() -> None:
     torch.manual_seed(0)
     z = torch.randn(5, 3, dtype=torch.complex128)
     z[0, 0], bias = 0, torch.tensor([-0.5, 0.25, 0], dtype=torch.float64)
-
-    def reference(z: Tensor, bias: Tensor) -> Tensor:
-        size = torch.where(z == 0, 1, z).abs()
-        return torch.where(z == 0, 0, z * (size + bias).relu() / size)
-
+    reference = modrelu
     assert_same(second.modrelu(z, bias), reference(z, bias))
     assert_same(second.modrelu(z.conj(), bias), reference(z.conj(), bias))
     narrow = z.to(torch.complex64), bias.float()

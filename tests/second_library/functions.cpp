@@ -131,9 +131,10 @@ using Rotary =
 void rotary_cpu(const kit::Args<Rotary>& args) {
   const Tensor &x = args["x"], cos = args["cos"].unsqueeze(-2), sin = args["sin"].unsqueeze(-2);
   const int64_t half = x.size(-1) / 2;
-  const Tensor first = x.slice(-1, 0, half), second = x.slice(-1, half), before = first.clone();
-  first.mul_(cos).sub_(second * sin);
-  second.mul_(cos).add_(before * sin);
+  const Tensor first = kit::in_opmath(x.slice(-1, 0, half)), second = kit::in_opmath(x.slice(-1, half));
+  const Tensor turned = first * cos - second * sin;
+  x.slice(-1, half).copy_(second * cos + first * sin);
+  x.slice(-1, 0, half).copy_(turned);
 }
 
 // Writes and returns: values go to the end of a queue, and as many rows leave it.

@@ -188,6 +188,8 @@ class DefinedFunction {
     define_schema<TheOp>(library, TheOp::torch_schema, tags);
     constexpr const Declaration& d = TheOp::declaration;
     if (takes_tensors(d)) on_tensors_ = implement_function(library, d, TheOp::name);
+    const bool is_cast = takes_tensors(d) && !writes(d) && !d.takes_lists;
+    if (is_cast) define_autocast(library, TheOp::name, cast_policy(d), &d);
     if (d.finds_sizes) define_text(library, "_found_sizes", base_name(d), describe(TheOp::text, d));
   }
 

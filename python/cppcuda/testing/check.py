@@ -26,6 +26,7 @@ from cppcuda.testing.compare import (
     scalar,
     size_of,
 )
+from cppcuda.testing.functions import Call, checks_of, is_function
 from cppcuda.testing.matrix import markdown, text
 from cppcuda.testing.registry import NEEDS, PROPERTIES, ROWS, NotCheckedError, Property, lacking, needed
 from cppcuda.testing.samples import (
@@ -37,6 +38,7 @@ from cppcuda.testing.samples import (
     Sample,
     Spec,
     T,
+    apply,
     computed,
     is_variable,
     make_sample,
@@ -173,6 +175,14 @@ def check(
 
     reasons = _reasons(skip, dtypes, orders)
     rows = _selected_rows(only, skip)
+    op = operator(name)
+    if is_function(op):
+        if expectations:
+            raise ValueError(f"check: {', '.join(expectations)} cannot be given for {name}; {FUNCTIONS}")
+        taken = tuple(d for d in FLOAT_DTYPES if str(d)[6:] not in reasons)
+        call = Call(op, reference, (), orders, taken, tuple(bad_inputs))
+        with witness(name) as say:
+            return Report(name, list(_check_function(call, [*samples], reasons, rows, say)), rows)
     with witness(name) as say:
         entry = make_entry(name, reference, samples, bad_inputs, {"skip": dict(reasons), **expectations})
         results = [Result("", "", (row,), "not checked", reason) for row, reason in reasons.items()]
@@ -181,6 +191,41 @@ def check(
             if {*prop.rows, *(ROWS[:4] if "dtype" in prop.rows else ())} & {*rows}:
                 results += _run(prop, entry, rows, say)
     return Report(name, results, rows, {str(d)[6:]: described_tolerance(entry, d) for d in FLOAT_DTYPES})
+
+
+FUNCTIONS = "it writes to arguments, takes or returns lists of tensors, or returns other values than tensors"
+NOT_OF_FUNCTIONS = "not for operators that write, that take lists, or that return lists or other values than tensors"
+
+
+def _check_function(
+    call: Call,
+    samples: Sequence[Sequence[Any]],
+    reasons: Mapping[str, str],
+    rows: Sequence[str],
+    say: Callable[[str], None],
+) -> Iterator[Result]:
+    """The results for an operator whose properties are those of cppcuda.testing.functions."""
+    name = str(call.op)
+    checked = set()
+    for row, check_name, run in checks_of(call, [tuple(s) for s in samples]):
+        checked.add(row)
+        if row in reasons or row not in rows:
+            continue
+        say(f"{check_name} of {name}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.manual_seed(0)
+                run()
+            yield Result(check_name, "", (row,), "passed")
+        except NotCheckedError as reason:
+            yield Result(check_name, "", (row,), "not checked", str(reason))
+        except Exception as error:
+            yield Result(check_name, "", (row,), "failed", _describe(error))
+            say(f"fails: {check_name} of {name}: {_describe(error)}")
+    for row in ROWS:
+        if row in reasons or row not in checked:
+            yield Result("", "", (row,), "not checked", reasons.get(row, NOT_OF_FUNCTIONS))
 
 
 # The last line of its input says what the process that calls `check` is doing; the others, what has failed.
@@ -418,6 +463,13 @@ def _describe(error: Exception) -> str:
 # ---------------------------------------------------------------- what follows from the samples
 
 
+def operator(name: str) -> Any:
+    try:
+        return OpEntry(name, apply, ()).op
+    except (AttributeError, IndexError) as error:
+        raise ValueError(f"check: there is no operator {name!r} in torch.ops") from error
+
+
 def make_entry(
     name: str,
     reference: Callable[..., Any],
@@ -433,10 +485,7 @@ def make_entry(
         if not any(is_variable(a) for a in args):
             raise ValueError("check: each sample must have a floating point tensor")
     bare = OpEntry(name, reference, (), differentiable=(expectations or {}).get("differentiable", True))
-    try:
-        op = bare.op
-    except (AttributeError, IndexError) as error:
-        raise ValueError(f"check: there is no operator {name!r} in torch.ops") from error
+    op = operator(name)
 
     def accepts(args: tuple[Any, ...], dtype: torch.dtype | None = None) -> bool:
         """Whether reference and operator take these arguments, and give outputs of the same shapes."""

@@ -39,7 +39,7 @@ TOLERANCE: Mapping[torch.dtype, dict[str, float]] = {
 
 def never_read(t: Tensor) -> float | int:
     """What surrounds the elements of a tensor in memory: a NaN, or an index that no table has."""
-    return torch.nan if is_variable(t) else torch.iinfo(t.dtype).min
+    return torch.nan if t.is_floating_point() or t.is_complex() else torch.iinfo(t.dtype).min
 
 
 def _transposed(t: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor
 from cppcuda.testing.compare import assert_close, gradient_eps, value_tolerance
 from cppcuda.testing.registry import DIFFERENTIABLE, HAS_STRATEGY, NotCheckedError, checks, devices
 from cppcuda.testing.samples import (
-    FLOAT_DTYPES,
     SIXTEEN_BIT,
     OpEntry,
     Sample,
@@ -67,7 +66,7 @@ def layouts(draw: Callable[[Any], Any], dims: int) -> Callable[[Tensor], Tensor]
 
 
 def sample_of(draw: Callable[[Any], Any], entry: OpEntry, device: str) -> tuple[torch.dtype, Sample]:
-    dtype = draw(st.sampled_from(FLOAT_DTYPES))
+    dtype = draw(st.sampled_from(entry.plain_dtypes))
     mixed = dtype in SIXTEEN_BIT and draw(st.booleans())
     seed = draw(st.integers(0, 2**16))
     args = []
