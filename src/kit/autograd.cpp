@@ -253,8 +253,7 @@ void set_forward_gradients(const AnyFormula& formula, at::ArrayRef<Tensor> input
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (results[o].defined() && mask_requests(o, owned)) {
       Tensor tangent = results[o].to(outputs[o].scalar_type());
-      // That of a tensor that broadcasts may have its sizes, as the engine sums gradients that have those of the
-      // output.
+      // If inputs broadcast, a formula may return a tangent with the sizes of one of them.
       const auto sizes = outputs[o].sym_sizes();
       if (tangent.sym_sizes() != sizes) tangent = tangent.expand_symint(sizes);
       outputs[o]._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);

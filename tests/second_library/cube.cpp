@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "batched.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
 #include "cppcuda/kit/math/opmath.h"
@@ -16,8 +17,7 @@ namespace kit = cppcuda::kit;
 using Cube = kit::Op<"second::cube(Tensor x[B?, N, F]) -> Tensor[B?, N, F]", kit::StridesOf<"x">, kit::Sharded<"F">>;
 
 void cube_cpu(const kit::Args<Cube>& args, const kit::Outputs<Cube>& out) {
-  const auto batched = [](const Tensor& t) { return t.dim() == 3 ? t : t.unsqueeze(0); };
-  const Tensor x = batched(args["x"]), output = batched(out["output"]);
+  const Tensor x = batched(args["x"], 3), output = batched(out["output"], 3);
   kit::visit_dtype(x.scalar_type(), [&]<class T>(std::type_identity<T>) {
     const auto from = x.accessor<const T, 3>();
     auto to = output.accessor<T, 3>();

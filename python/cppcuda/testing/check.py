@@ -211,18 +211,8 @@ def _check_function(
         checked.add(row)
         if row in reasons or row not in rows:
             continue
-        say(f"{check_name} of {name}")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                torch.manual_seed(0)
-                run()
-            yield Result(check_name, "", (row,), "passed")
-        except NotCheckedError as reason:
-            yield Result(check_name, "", (row,), "not checked", str(reason))
-        except Exception as error:
-            yield Result(check_name, "", (row,), "failed", _describe(error))
-            say(f"fails: {check_name} of {name}: {_describe(error)}")
+        torch.manual_seed(0)
+        yield _result(Result(check_name, "", (row,), "passed"), f"{check_name} of {name}", run, say)
     for row in ROWS:
         if row in reasons or row not in checked:
             yield Result("", "", (row,), "not checked", reasons.get(row, NOT_OF_FUNCTIONS))
@@ -290,18 +280,24 @@ def _run(prop: Property, entry: OpEntry, rows: Sequence[str], say: Callable[[str
         if not set(own) & set(rows):
             continue
         what = f"{prop.name} of {entry.name}{f' ({case.name})' if case.name else ''}"
-        say(what)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # such as torch's about its own deprecations
-                prop.run(entry, case, lambda sample: say(f"{what}, {sample}"))  # noqa: B023
-            results.append(Result(prop.name, case.name, own, "passed"))
-        except NotCheckedError as reason:
-            results.append(Result(prop.name, case.name, own, "not checked", str(reason)))
-        except Exception as error:
-            results.append(Result(prop.name, case.name, own, "failed", _describe(error)))
-            say(f"fails: {what}: {_describe(error)}")
+        run = partial(prop.run, entry, case, lambda sample: say(f"{what}, {sample}"))  # noqa: B023
+        results.append(_result(Result(prop.name, case.name, own, "passed"), what, run, say))
     return results
+
+
+def _result(passed: Result, what: str, run: Callable[[], None], say: Callable[[str], None]) -> Result:
+    """The result of a run: `passed`, or the same with another outcome."""
+    say(what)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as torch's about its own deprecations
+            run()
+    except NotCheckedError as reason:
+        return replace(passed, outcome="not checked", reason=str(reason))
+    except Exception as error:
+        say(f"fails: {what}: {_describe(error)}")
+        return replace(passed, outcome="failed", reason=_describe(error))
+    return passed
 
 
 # Rows that say nothing about an operator whose output shares memory with an input, which autograd and compilers assume

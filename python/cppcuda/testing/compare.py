@@ -194,6 +194,10 @@ def total(values: Iterable[Tensor]) -> Tensor:
     return first
 
 
+# Without a message, a call with bad input may raise any of these.
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+
+
 class Caught:
     """The error that `raises` caught."""
 

@@ -58,7 +58,7 @@ def with_shape(t: T, shape: tuple[int, ...]) -> T:
     low, high = (int(f()) if t.value.numel() else 0 for f in (t.value.min, t.value.max))
     generator = torch.Generator().manual_seed(0)
     value = torch.randint(low, high + 1, shape, generator=generator, dtype=t.value.dtype)
-    # What is sorted stays so, because it may be the bounds of segments.
+    # A sorted tensor stays sorted, because it may hold the bounds of segments.
     is_sorted = t.value.dim() > 0 and t.value.numel() > 0 and torch.equal(t.value, t.value.sort().values)
     return T(shape, value=value.sort().values if is_sorted and value.dim() else value)
 

@@ -147,7 +147,7 @@ class Sample:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Those of `tensors` among the arguments."""
+        """The positions of `tensors` among the arguments."""
         return tuple(i for i in range(len(self.args)) if self._varies(i))
 
     @property

@@ -1,12 +1,12 @@
 // Operators of torchvision over boxes [x1, y1, x2, y2]: nms, which finds the size of its result, and roi_align.
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "batched.h"
 #include "cppcuda/kit/call.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
@@ -70,7 +70,7 @@ struct Tap {
 // taps.
 template <class TheOp, class F>
 void for_each_cell(const kit::Args<TheOp>& args, at::IntArrayRef sizes, int64_t rows, int64_t columns, F f) {
-  const Tensor all = args["rois"].to(at::kDouble), rois = all.dim() == 3 ? all : all.unsqueeze(0);
+  const Tensor rois = batched(args["rois"].to(at::kDouble), 3);
   const auto roi = rois.template accessor<const double, 3>();
   const double scale = args.template get<"spatial_scale">();
   const bool aligned = args.template get<"aligned">();
@@ -109,8 +109,6 @@ void for_each_cell(const kit::Args<TheOp>& args, at::IntArrayRef sizes, int64_t 
     }
   }
 }
-
-Tensor batched(const Tensor& t, int64_t rank) { return t.dim() == rank ? t : t.unsqueeze(0); }
 
 void roi_align_cpu(const kit::Args<RoiAlign>& args, const kit::Outputs<RoiAlign>& out) {
   const Tensor input = batched(args["input"], 5), output = batched(out["output"], 5);

@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "batched.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
 #include "cppcuda/kit/math/opmath.h"
@@ -24,7 +25,6 @@ using CausalConv = kit::Op<
 
 Tensor causal_conv_cpu(const kit::Args<CausalConv>& args) {
   const Tensor &x = args["x"], &state = args["state"];
-  const auto batched = [](const Tensor& t, int64_t rank) { return t.dim() == rank ? t : t.unsqueeze(0); };
   const int64_t width = args["weight"].size(-1);
   TORCH_CHECK(width >= 1, "causal_conv1d: weight must have at least one entry along time");
   const Tensor result = at::empty_like(x, at::MemoryFormat::Contiguous);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "batched.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
 #include "cppcuda/kit/math/opmath.h"
@@ -35,9 +36,6 @@ using Gather =
 // exp(src) divided by its sum over the segment; 0 for a row without a segment.
 using Softmax = kit::Op<"second::softmax_csr(Tensor src[B?, N, F], Tensor indptr[B?, S + 1] int64) -> Tensor[B?, N, F]",
                         kit::Sharded<"F">>;
-
-// The tensor with a batch of 1 if it has none.
-Tensor batched(const Tensor& t, int64_t rank) { return t.dim() == rank ? t : t.unsqueeze(0); }
 
 // Calls f(batch, segment, first, last) for the segments of each batch, in parallel. Segments are in order, and within
 // the `rows` that there are.
