@@ -13,6 +13,8 @@
 #                                             and elementwise/register.cpp are compiled for each
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
 #   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
+#   loops.cpp  ops/*/loops.cpp                kernels of both kinds (kit/loop.h), compiled as C++ and, if CPPCUDA_CUDA is ON,
+#                                             as CUDA
 #
 # HEADERS (default: none) is the folder of the public headers. The function makes two shared libraries:
 #
@@ -267,6 +269,13 @@ endfunction()
 macro(_cppcuda_add_kernels)
   # The CUDA files take longest. They come first, because ninja starts with what is defined first.
   file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
+  file(GLOB loops CONFIGURE_DEPENDS "${sources}/loops.cpp" "${sources}/ops/*/loops.cpp")
+  foreach(file IN LISTS loops) # a file has one language
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${sources}" OUTPUT_VARIABLE cuda_file)
+    cmake_path(REPLACE_EXTENSION cuda_file cu)
+    file(CONFIGURE OUTPUT "${generated}/${cuda_file}" CONTENT "#include \"${file}\"\n" @ONLY)
+    list(APPEND cuda_files "${generated}/${cuda_file}")
+  endforeach()
   set(has_cuda OFF)
   if(CPPCUDA_CUDA AND cuda_files)
     set(has_cuda ON)
@@ -275,6 +284,7 @@ macro(_cppcuda_add_kernels)
   cppcuda_add_kernel_table(${name}_kernel_table ${name} ${has_cuda})
   add_library(${name}_kernels SHARED $<TARGET_OBJECTS:${name}_kernel_table>)
   file(GLOB cpu_files CONFIGURE_DEPENDS "${sources}/ops/*/cpu/launch.cpp" "${sources}/elementwise/cpu.cpp")
+  list(APPEND cpu_files ${loops})
   file(GLOB cpu_kernels CONFIGURE_DEPENDS "${sources}/*/cpu/kernel.cpp" "${sources}/ops/*/cpu/*kernel.cpp"
          "${sources}/elementwise/cpu_kernel.cpp")
   if(cpu_files)
@@ -373,7 +383,7 @@ function(cppcuda_add_operators name)
   target_link_libraries(${name}_kernel_calls PRIVATE cppcuda_kit)
   add_dependencies(${name}_kernel_calls ${name}_kernel_headers)
   file(GLOB op_files CONFIGURE_DEPENDS "${sources}/*.cpp" "${sources}/ops/*/*.cpp" "${sources}/elementwise/*.cpp")
-  list(FILTER op_files EXCLUDE REGEX "/elementwise/(cpu|cpu_kernel)\\.cpp$")
+  list(FILTER op_files EXCLUDE REGEX "/(elementwise/(cpu|cpu_kernel)|loops)\\.cpp$")
   _cppcuda_split_family(register.cpp "${sources}" "${generated}" op_files)
   _cppcuda_add_objects(${name}_ops ${op_files})
   # A folder is compiled as one file, which takes half as long, because most of the time goes into torch's headers.

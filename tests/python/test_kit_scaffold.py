@@ -202,6 +202,7 @@ def test_the_tutorial_shows_the_template(tmp_path: Path) -> None:
     own_kernels = texts(ROOT / "examples" / "spherical_harmonics" / "src")
     sources = [*(texts(tmp_path / "my_ops") | texts(ROOT / "examples" / "elasticity")).items()]
     sources += [(f"src/{name}", source) for name, source in own_kernels.items()]
+    sources += texts(ROOT / "tests" / "second_library").items()
     quoted = [text for language, text in blocks if language in ("cpp", "cmake")]
     assert len(quoted) > 5
     for text in quoted:

@@ -5,14 +5,18 @@ test_second_library.py.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from cppcuda._fake import register_fakes
 from cppcuda.testing import check
-from formulas import double, second
+from formulas import LIBRARY, double, second
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import vmap
@@ -438,3 +442,19 @@ def test_causal_conv1d_loses_no_gradient() -> None:
         second.causal_conv1d(x, weight.requires_grad_(), bias, state)
     with torch.no_grad():
         second.causal_conv1d(x, weight, bias, state)
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+@pytest.mark.compiles
+def test_cuda_kernels() -> None:
+    """Those of loops.cpp, from their PTX, each with all dtypes; the emulator looks for races between threads."""
+    emulated = Path(LIBRARY).with_name("libsecond_emulated.so")
+    if not emulated.exists():
+        pytest.skip("this build has no CUDA kernels to emulate")
+    settings = {"CPPCUDA_EMULATOR_RACES": "1", "CPPCUDA_EMULATOR_EVERY_KERNEL": "1", "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).with_name("emulated_loops.py")
+    environment = {**os.environ, **settings, "CPPCUDA_SECOND_LIBRARY": str(emulated)}
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

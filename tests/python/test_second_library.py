@@ -144,8 +144,8 @@ OPERATORS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "int8_linear": (
         int8_linear,
         [
+            (X, WEIGHT, X[0, :2], torch.tensor([True, False, True])),  # the first one is tried with other strides
             (X, WEIGHT, X[0, :2]),
-            (X, WEIGHT, X[0, :2], torch.tensor([True, False, True])),
             (X[:, None], WEIGHT, X[0, :2], torch.tensor([[True, False], [False, True], [True, True]])),
         ],
     ),

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "batched.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/fill.h"
 #include "cppcuda/kit/math/opmath.h"
 
 namespace second {
@@ -17,17 +17,14 @@ namespace kit = cppcuda::kit;
 using Cube = kit::Op<"second::cube(Tensor x[B?, N, F]) -> Tensor[B?, N, F]", kit::StridesOf<"x">, kit::Sharded<"F">>;
 
 void cube_cpu(const kit::Args<Cube>& args, const kit::Outputs<Cube>& out) {
-  const Tensor x = batched(args["x"], 3), output = batched(out["output"], 3);
+  const Tensor& x = args["x"];
   kit::visit_dtype(x.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    const auto from = x.accessor<const T, 3>();
-    auto to = output.accessor<T, 3>();
-    for (int64_t b = 0; b < x.size(0); ++b) {
-      for (int64_t n = 0; n < x.size(1); ++n) {
-        for (int64_t f = 0; f < x.size(2); ++f) {
-          const auto value = static_cast<kit::opmath<T>>(from[b][n][f]);
-          to[b][n][f] = static_cast<T>(value * value * value);
-        }
-      }
+    const auto from = kit::view_of<const T, 3>(x);
+    const auto to = kit::view_of<T, 3>(out["output"]);
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const auto [b, n, f] = from.indices(i);
+      const auto value = static_cast<kit::opmath<T>>(from(b, n, f));
+      to(b, n, f) = static_cast<T>(value * value * value);
     }
   });
 }

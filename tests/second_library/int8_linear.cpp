@@ -2,12 +2,12 @@
 // quantisation. Points that `mask` excludes, such as padding, give zeros.
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
-#include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/fill.h"
+#include "int8_linear.h"
 
 namespace second {
 namespace {
@@ -20,27 +20,13 @@ using Int8Linear = kit::Op<
     "Tensor[..., M]",
     kit::UnderAutocast<kit::CastPolicy::lower_precision_fp>>;
 
-void int8_linear_cpu(const kit::Args<Int8Linear>& args, const kit::Outputs<Int8Linear>& out) {
-  const Tensor &x = args["x"], &weight = args["weight"], &mask = args["mask"];
-  const int64_t rows = x.size(0), k = x.size(1), m = weight.size(0);
+void int8_linear(const kit::Args<Int8Linear>& args, const kit::Outputs<Int8Linear>& out) {
+  const Tensor &x = args["x"], &output = out["output"];
   kit::visit_dtype(x.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = kit::opmath<T>;
-    const auto from = x.accessor<const T, 2>();
-    const auto weights = weight.accessor<const int8_t, 2>();
-    const auto scales = args["scale"].accessor<const T, 1>();
-    auto to = out["output"].accessor<T, 2>();
-    at::parallel_for(0, rows, 1 + (1 << 15) / (1 + m * k), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const bool is_kept = !mask.defined() || mask.accessor<const bool, 1>()[r];
-        for (int64_t o = 0; o < m; ++o) {
-          A sum = 0;
-          for (int64_t j = 0; j < k && is_kept; ++j) {
-            sum += static_cast<A>(from[r][j]) * static_cast<A>(weights[o][j]);
-          }
-          to[r][o] = static_cast<T>(sum * static_cast<A>(scales[o]));
-        }
-      }
-    });
+    kit::run(x.device(),
+             Int8LinearLoop<T>{kit::view_of<const T, 2>(x), kit::view_of<const int8_t, 2>(args["weight"]),
+                               kit::view_of<const T, 1>(args["scale"]), kit::view_of<const bool, 1>(args["mask"]),
+                               kit::view_of<T, 2>(output), output.numel(), x.size(1)});
   });
 }
 
@@ -83,7 +69,7 @@ struct ForwardFormula {
 };
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  kit::define<Int8Linear>(m).implement_cpu<int8_linear_cpu>().differentiate<ForwardFormula>();
+  kit::define<Int8Linear>(m).implement<int8_linear>().differentiate<ForwardFormula>();
 }
 
 }  // namespace

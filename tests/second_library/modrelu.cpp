@@ -3,12 +3,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include <cmath>
-
 #include "cppcuda/kit/define.h"
+#include "cppcuda/kit/fill.h"
+#include "modrelu.h"
 
 namespace second {
 namespace {
@@ -26,22 +25,14 @@ kit::Output modrelu_shape(const kit::Args<ModRelu>& args) {
   return {c10::SymDimVector(z.sym_sizes()), z.options()};
 }
 
-void modrelu_cpu(const kit::Args<ModRelu>& args, const kit::Outputs<ModRelu>& out) {
-  const Tensor z = args["z"].contiguous(), bias = args["bias"].contiguous();
-  const int64_t features = z.size(1);
+void modrelu(const kit::Args<ModRelu>& args, const kit::Outputs<ModRelu>& out) {
+  const Tensor z = at::view_as_real(args["z"].resolve_conj()), output = at::view_as_real(out["output"]);
+  const Tensor& bias = args["bias"];
   const auto run = [&]<class T>(T) {
-    const auto* const from = z.const_data_ptr<c10::complex<T>>();
-    const T* const biases = bias.const_data_ptr<T>();
-    auto* const to = out["output"].mutable_data_ptr<c10::complex<T>>();
-    at::parallel_for(0, z.numel(), 1 << 13, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T size = std::abs(from[i]);
-        const T changed = std::max(size + biases[i % features], T(0));
-        to[i] = size == 0 ? c10::complex<T>(0) : from[i] * (changed / size);
-      }
-    });
+    kit::run(z.device(), ModReluLoop<T>{kit::view_of<const T, 3>(z), kit::view_of<const T, 1>(bias),
+                                        kit::view_of<T, 3>(output), z.size(0) * z.size(1)});
   };
-  z.scalar_type() == at::kComplexFloat ? run(float()) : run(double());
+  bias.scalar_type() == at::kFloat ? run(float()) : run(double());
 }
 
 // With s = max(|z| + b, 0) / |z|: d(z s) = s dz + z ds, and where |z| + b > 0, ds = db / |z| - b d|z| / |z|^2 and
@@ -84,7 +75,7 @@ struct Formula {
 };
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  kit::define<ModRelu, modrelu_shape>(m).implement_cpu<modrelu_cpu>().differentiate<Formula>();
+  kit::define<ModRelu, modrelu_shape>(m).implement<modrelu>().differentiate<Formula>();
 }
 
 }  // namespace

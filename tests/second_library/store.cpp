@@ -3,9 +3,9 @@
 
 #include <torch/library.h>
 
-#include <cstring>
-
 #include "cppcuda/kit/define.h"
+#include "cppcuda/kit/fill.h"
+#include "store.h"
 
 namespace second {
 namespace {
@@ -17,31 +17,40 @@ using Store = kit::Op<
     "second::store(Tensor(a!) cache[B?, V, F] any, Tensor(b!)? counts[B?, V] int64, "
     "Tensor values[B?, N, F] like cache, Tensor rows[B?, N] int32 or int64) -> ()">;
 
-void store_cpu(const kit::Args<Store>& args) {
-  const Tensor &cache = args["cache"], &counts = args["counts"];
-  const Tensor values = args["values"].contiguous(), rows = args["rows"].to(at::kLong).contiguous();
-  const bool has_batch = cache.dim() == 3;
-  const int64_t batch = has_batch ? cache.size(0) : 1, n = rows.size(-1), features = cache.size(-1);
-  const int64_t cache_stride = has_batch ? cache.stride(0) : 0;
-  const int64_t* const row = rows.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < batch * n; ++i) {
-    TORCH_CHECK_INDEX(row[i] >= 0 && row[i] < cache.size(-2), "store: rows must be in [0, ", cache.size(-2), "), got ",
-                      row[i]);
-  }
-  const int64_t size = static_cast<int64_t>(cache.element_size());
-  char* const to = static_cast<char*>(cache.mutable_data_ptr());
-  const char* from = static_cast<const char*>(values.const_data_ptr());
-  int64_t* const count = counts.defined() ? counts.mutable_data_ptr<int64_t>() : nullptr;
-  for (int64_t i = 0; i < batch * n; ++i) {
-    const int64_t into = i / n * cache_stride + row[i] * cache.stride(-2);
-    for (int64_t f = 0; f < features; ++f, from += size) {
-      std::memcpy(to + (into + f * cache.stride(-1)) * size, from, size);
+template <class Word>
+void run_store(const kit::Args<Store>& args) {
+  const Tensor &cache = args["cache"], &rows = args["rows"];
+  const auto with = [&]<class Index>(Index) {
+    const auto into = kit::view_of<const Index, 2>(rows);
+    for (int64_t i = 0; rows.is_cpu() && i < rows.numel(); ++i) {
+      const auto [b, n] = into.indices(i);
+      TORCH_CHECK_INDEX(into(b, n) >= 0 && into(b, n) < cache.size(-2), "store: rows must be in [0, ", cache.size(-2),
+                        "), got ", into(b, n));
     }
-    if (count != nullptr) ++count[(has_batch ? i / n * counts.stride(0) : 0) + row[i] * counts.stride(-1)];
+    kit::run(cache.device(),
+             StoreLoop<Word, Index>{kit::view_of<Word, 3>(cache), kit::view_of<int64_t, 2>(args["counts"]),
+                                    kit::view_of<const Word, 3>(args["values"]), into, rows.numel(),
+                                    cache.size(-1) + rows.size(-1)});
+  };
+  rows.scalar_type() == at::kInt ? with(int32_t()) : with(int64_t());
+}
+
+void store(const kit::Args<Store>& args) {
+  switch (args["cache"].element_size()) {
+    case 1:
+      return run_store<uint8_t>(args);
+    case 2:
+      return run_store<uint16_t>(args);
+    case 4:
+      return run_store<uint32_t>(args);
+    case 8:
+      return run_store<uint64_t>(args);
+    default:
+      return run_store<Word16>(args);
   }
 }
 
-TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Store>(m).implement_cpu<store_cpu>(); }
+TORCH_LIBRARY_FRAGMENT(second, m) { kit::define<Store>(m).implement<store>(); }
 
 }  // namespace
 }  // namespace second

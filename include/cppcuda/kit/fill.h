@@ -4,10 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "cppcuda/kit/args.h"
 #include "cppcuda/kit/math/rows.h"
+#include "cppcuda/kit/math/view.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION {
 
@@ -20,6 +23,25 @@ const T* data_of(const Tensor& t) {
 template <class T>
 T* mutable_data_of(const Tensor& t) {
   return t.defined() ? t.mutable_data_ptr<T>() : nullptr;
+}
+
+// A tensor as loops address it (loop.h). A tensor with a dim less, such as one without a batch, gets a first dim of 1.
+// T may be any type of the size of a value.
+template <class T, size_t dims>
+View<T, dims> view_of(const Tensor& t) {
+  View<T, dims> result;
+  if (!t.defined()) return result;
+  const size_t added = dims - static_cast<size_t>(t.dim());
+  TORCH_INTERNAL_ASSERT(added <= 1 && sizeof(T) == t.element_size());
+  result.sizes[0] = 1;
+  std::copy(t.sizes().begin(), t.sizes().end(), result.sizes + added);
+  std::copy(t.strides().begin(), t.strides().end(), result.strides + added);
+  if constexpr (std::is_const_v<T>) {
+    result.data = static_cast<T*>(t.const_data_ptr());
+  } else {
+    result.data = static_cast<T*>(t.mutable_data_ptr());
+  }
+  return result;
 }
 
 // The rows of a tensor [N, ...] or [B, N, ...], each of which consists of its last `own` dims.

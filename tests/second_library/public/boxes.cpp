@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "batched.h"
 #include "cppcuda/kit/call.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
+#include "cppcuda/kit/fill.h"
 #include "cppcuda/kit/math/opmath.h"
 
 namespace second {
@@ -70,21 +70,21 @@ struct Tap {
 // taps.
 template <class TheOp, class F>
 void for_each_cell(const kit::Args<TheOp>& args, at::IntArrayRef sizes, int64_t rows, int64_t columns, F f) {
-  const Tensor rois = batched(args["rois"].to(at::kDouble), 3);
-  const auto roi = rois.template accessor<const double, 3>();
+  const Tensor rois = args["rois"].to(at::kDouble);
+  const auto roi = kit::view_of<const double, 3>(rois);
   const double scale = args.template get<"spatial_scale">();
   const bool aligned = args.template get<"aligned">();
   const int64_t images = sizes[1], height = sizes[3], width = sizes[4], ratio = args.template get<"sampling_ratio">();
   std::vector<Tap> taps;
-  for (int64_t b = 0; b < rois.size(0); ++b) {
-    for (int64_t k = 0; k < rois.size(1); ++k) {
-      const int64_t image = static_cast<int64_t>(roi[b][k][0]);
+  for (int64_t b = 0; b < roi.sizes[0]; ++b) {
+    for (int64_t k = 0; k < roi.sizes[1]; ++k) {
+      const int64_t image = static_cast<int64_t>(roi(b, k, 0));
       TORCH_CHECK_INDEX(image >= 0 && image < images, TheOp::base_name(), ": rois must name images in [0, ", images,
                         "), got ", image);
       const double shift = aligned ? 0.5 : 0, least = aligned ? 0 : 1;
-      const double x1 = roi[b][k][1] * scale - shift, y1 = roi[b][k][2] * scale - shift;
-      const double cell_width = std::max(roi[b][k][3] * scale - shift - x1, least) / static_cast<double>(columns);
-      const double cell_height = std::max(roi[b][k][4] * scale - shift - y1, least) / static_cast<double>(rows);
+      const double x1 = roi(b, k, 1) * scale - shift, y1 = roi(b, k, 2) * scale - shift;
+      const double cell_width = std::max(roi(b, k, 3) * scale - shift - x1, least) / static_cast<double>(columns);
+      const double cell_height = std::max(roi(b, k, 4) * scale - shift - y1, least) / static_cast<double>(rows);
       const int64_t ny = ratio > 0 ? ratio : static_cast<int64_t>(std::ceil(cell_height));
       const int64_t nx = ratio > 0 ? ratio : static_cast<int64_t>(std::ceil(cell_width));
       for (int64_t r = 0; r < rows; ++r) {
@@ -111,35 +111,34 @@ void for_each_cell(const kit::Args<TheOp>& args, at::IntArrayRef sizes, int64_t 
 }
 
 void roi_align_cpu(const kit::Args<RoiAlign>& args, const kit::Outputs<RoiAlign>& out) {
-  const Tensor input = batched(args["input"], 5), output = batched(out["output"], 5);
+  const Tensor& input = args["input"];
   kit::visit_dtype(input.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    const auto from = input.accessor<const T, 5>();
-    auto to = output.accessor<T, 5>();
-    for_each_cell(args, input.sizes(), output.size(3), output.size(4),
+    const auto from = kit::view_of<const T, 5>(input);
+    const auto to = kit::view_of<T, 5>(out["output"]);
+    for_each_cell(args, from.sizes, to.sizes[3], to.sizes[4],
                   [&](int64_t b, int64_t k, int64_t image, int64_t r, int64_t c, const auto& taps) {
-                    for (int64_t channel = 0; channel < input.size(2); ++channel) {
+                    for (int64_t channel = 0; channel < from.sizes[2]; ++channel) {
                       double sum = 0;
                       for (const Tap& t : taps)
-                        sum += t.weight * static_cast<double>(from[b][image][channel][t.y][t.x]);
-                      to[b][k][channel][r][c] = static_cast<T>(sum);
+                        sum += t.weight * static_cast<double>(from(b, image, channel, t.y, t.x));
+                      to(b, k, channel, r, c) = static_cast<T>(sum);
                     }
                   });
   });
 }
 
 void roi_align_backward_cpu(const kit::Args<RoiAlignBackward>& args, const kit::Outputs<RoiAlignBackward>& out) {
-  const Tensor grad = batched(args["grad"], 5);
+  const Tensor& grad = args["grad"];
   const Tensor sums = at::zeros(out[0].sizes(), out[0].options().dtype(at::toOpMathType(out[0].scalar_type())));
-  const Tensor result = batched(sums, 5);
   kit::visit_dtype(grad.scalar_type(), [&]<class T>(std::type_identity<T>) {
     using A = kit::opmath<T>;
-    const auto from = grad.accessor<const T, 5>();
-    auto to = result.accessor<A, 5>();
-    for_each_cell(args, result.sizes(), grad.size(3), grad.size(4),
+    const auto from = kit::view_of<const T, 5>(grad);
+    const auto to = kit::view_of<A, 5>(sums);
+    for_each_cell(args, to.sizes, from.sizes[3], from.sizes[4],
                   [&](int64_t b, int64_t k, int64_t image, int64_t r, int64_t c, const auto& taps) {
-                    for (int64_t channel = 0; channel < grad.size(2); ++channel) {
-                      const double g = static_cast<double>(from[b][k][channel][r][c]);
-                      for (const Tap& t : taps) to[b][image][channel][t.y][t.x] += static_cast<A>(t.weight * g);
+                    for (int64_t channel = 0; channel < from.sizes[2]; ++channel) {
+                      const double g = static_cast<double>(from(b, k, channel, r, c));
+                      for (const Tap& t : taps) to(b, image, channel, t.y, t.x) += static_cast<A>(t.weight * g);
                     }
                   });
   });

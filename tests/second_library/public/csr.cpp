@@ -3,16 +3,12 @@
 // do.
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include <cmath>
-#include <limits>
-
-#include "batched.h"
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/dtype.h"
-#include "cppcuda/kit/math/opmath.h"
+#include "cppcuda/kit/fill.h"
+#include "public/csr.h"
 
 namespace second {
 namespace {
@@ -37,113 +33,55 @@ using Gather =
 using Softmax = kit::Op<"second::softmax_csr(Tensor src[B?, N, F], Tensor indptr[B?, S + 1] int64) -> Tensor[B?, N, F]",
                         kit::Sharded<"F">>;
 
-// Calls f(batch, segment, first, last) for the segments of each batch, in parallel. Segments are in order, and within
-// the `rows` that there are.
-template <class F>
-void for_each_segment(const char* op, const Tensor& indptr, int64_t rows, int64_t features, F f) {
-  const Tensor all = batched(indptr, 2);
-  const auto bounds = all.accessor<const int64_t, 2>();
-  const int64_t segments = all.size(1) - 1;
-  for (int64_t b = 0; b < all.size(0); ++b) {
-    for (int64_t s = 0; s <= segments; ++s) {
-      TORCH_CHECK_INDEX(bounds[b][s] >= (s == 0 ? 0 : bounds[b][s - 1]) && bounds[b][s] <= rows, op,
-                        ": indptr must not decrease and be in [0, ", rows, "], got ", bounds[b][s], " at ", s);
-    }
+// The steps of a loop over the features of segments, which are in order and within the `rows` that there are.
+csr::Segments segments(const char* op, const Tensor& indptr, int64_t rows, int64_t features) {
+  const auto bounds = kit::view_of<const int64_t, 2>(indptr);
+  const int64_t count = bounds.sizes[0] * (bounds.sizes[1] - 1);
+  for (int64_t i = 0; indptr.is_cpu() && i < indptr.numel(); ++i) {
+    const auto [b, s] = bounds.indices(i);
+    TORCH_CHECK_INDEX(bounds(b, s) >= (s == 0 ? 0 : bounds(b, s - 1)) && bounds(b, s) <= rows, op,
+                      ": indptr must not decrease and be in [0, ", rows, "], got ", bounds(b, s), " at ", s);
   }
-  const int64_t work = 1 + features * rows / std::max<int64_t>(1, segments);
-  at::parallel_for(0, all.size(0) * segments, 1 + (1 << 14) / work, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / segments, s = i % segments;
-      f(b, s, bounds[b][s], bounds[b][s + 1]);
-    }
-  });
+  return {bounds, rows, features, count * features, 1 + rows / (1 + count)};
 }
 
-bool is_mean(const kit::Args<Segment>& args) {
+void segment(const kit::Args<Segment>& args, const kit::Outputs<Segment>& out) {
   const std::string_view reduce = args.get<"reduce">();
   TORCH_CHECK(reduce == "sum" || reduce == "mean", "segment_csr: reduce must be 'sum' or 'mean', got '", reduce, "'");
-  return reduce == "mean";
-}
-
-void segment_cpu(const kit::Args<Segment>& args, const kit::Outputs<Segment>& out) {
-  const bool mean = is_mean(args);
-  const Tensor src = batched(args["src"], 3), sums = batched(out["output"], 3);
-  const int64_t features = src.size(2);
+  const Tensor& src = args["src"];
+  const auto steps = segments("segment_csr", args["indptr"], src.size(-2), src.size(-1));
   kit::visit_dtype(src.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = kit::opmath<T>;
-    const auto from = src.accessor<const T, 3>();
-    auto to = sums.accessor<T, 3>();
-    const auto reduce = [&](int64_t b, int64_t s, int64_t first, int64_t last) {
-      const A divisor = mean ? static_cast<A>(std::max<int64_t>(1, last - first)) : A(1);
-      for (int64_t f = 0; f < features; ++f) {
-        A sum = 0;
-        for (int64_t i = first; i < last; ++i) sum += static_cast<A>(from[b][i][f]);
-        to[b][s][f] = static_cast<T>(sum / divisor);
-      }
-    };
-    for_each_segment("segment_csr", args["indptr"], src.size(1), features, reduce);
+    kit::run(src.device(),
+             csr::Sum<T>{steps, kit::view_of<const T, 3>(src), kit::view_of<T, 3>(out["output"]), reduce == "mean"});
   });
 }
 
-void extreme_cpu(const kit::Args<Extreme>& args, const kit::Outputs<Extreme>& out) {
-  const bool largest = args.get<"largest">();
-  const Tensor src = batched(args["src"], 3), values = batched(out["values"], 3), rows = batched(out["rows"], 3);
-  const int64_t features = src.size(2);
+void extreme(const kit::Args<Extreme>& args, const kit::Outputs<Extreme>& out) {
+  const Tensor& src = args["src"];
+  const auto steps = segments("segment_extreme_csr", args["indptr"], src.size(-2), src.size(-1));
   kit::visit_dtype(src.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = kit::opmath<T>;
-    const auto from = src.accessor<const T, 3>();
-    auto to = values.accessor<T, 3>();
-    auto row = rows.accessor<int64_t, 3>();
-    const auto reduce = [&](int64_t b, int64_t s, int64_t first, int64_t last) {
-      for (int64_t f = 0; f < features; ++f) {
-        int64_t best = first;
-        for (int64_t i = first + 1; i < last; ++i) {
-          const A x = static_cast<A>(from[b][i][f]), y = static_cast<A>(from[b][best][f]);
-          if (!std::isnan(y) && (std::isnan(x) || (largest ? x > y : x < y))) best = i;
-        }
-        to[b][s][f] = first < last ? from[b][best][f] : T(0);
-        row[b][s][f] = first < last ? best : src.size(1);
-      }
-    };
-    for_each_segment("segment_extreme_csr", args["indptr"], src.size(1), features, reduce);
+    kit::run(src.device(), csr::Extreme<T>{steps, kit::view_of<const T, 3>(src), kit::view_of<T, 3>(out["values"]),
+                                           kit::view_of<int64_t, 3>(out["rows"]), args.get<"largest">()});
   });
 }
 
-void gather_cpu(const kit::Args<Gather>& args, const kit::Outputs<Gather>& out) {
-  const Tensor src = batched(args["src"], 3), rows = batched(out["output"], 3);
-  const int64_t features = src.size(2);
-  out["output"].zero_();
+// Rows that no segment has are zeros.
+template <template <class> class Loop, class Arguments>
+void fill_rows(const char* op, const Arguments& args, const Tensor& rows) {
+  const Tensor& src = args["src"];
+  const auto steps = segments(op, args["indptr"], rows.size(-2), src.size(-1));
+  rows.zero_();
   kit::visit_dtype(src.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    const auto from = src.accessor<const T, 3>();
-    auto to = rows.accessor<T, 3>();
-    const auto repeat = [&](int64_t b, int64_t s, int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        for (int64_t f = 0; f < features; ++f) to[b][i][f] = from[b][s][f];
-      }
-    };
-    for_each_segment("gather_csr", args["indptr"], rows.size(1), features, repeat);
+    kit::run(src.device(), Loop<T>{steps, kit::view_of<const T, 3>(src), kit::view_of<T, 3>(rows)});
   });
 }
 
-void softmax_cpu(const kit::Args<Softmax>& args, const kit::Outputs<Softmax>& out) {
-  const Tensor src = batched(args["src"], 3), shares = batched(out["output"], 3);
-  const int64_t features = src.size(2);
-  out["output"].zero_();
-  kit::visit_dtype(src.scalar_type(), [&]<class T>(std::type_identity<T>) {
-    using A = kit::opmath<T>;
-    const auto from = src.accessor<const T, 3>();
-    auto to = shares.accessor<T, 3>();
-    const auto divide = [&](int64_t b, int64_t, int64_t first, int64_t last) {
-      for (int64_t f = 0; f < features; ++f) {
-        A most = -std::numeric_limits<A>::infinity(), sum = 0;
-        for (int64_t i = first; i < last; ++i) most = std::max(most, static_cast<A>(from[b][i][f]));
-        const auto value = [&](int64_t i) { return std::exp(static_cast<A>(from[b][i][f]) - most); };
-        for (int64_t i = first; i < last; ++i) sum += value(i);
-        for (int64_t i = first; i < last; ++i) to[b][i][f] = static_cast<T>(value(i) / sum);
-      }
-    };
-    for_each_segment("softmax_csr", args["indptr"], src.size(1), features, divide);
-  });
+void gather(const kit::Args<Gather>& args, const kit::Outputs<Gather>& out) {
+  fill_rows<csr::Gather>("gather_csr", args, out["output"]);
+}
+
+void softmax(const kit::Args<Softmax>& args, const kit::Outputs<Softmax>& out) {
+  fill_rows<csr::Softmax>("softmax_csr", args, out["output"]);
 }
 
 // Linear, and the transpose of gather_csr.
@@ -235,10 +173,10 @@ struct SoftmaxFormula {
 };
 
 TORCH_LIBRARY_FRAGMENT(second, m) {
-  kit::define<Segment>(m).implement_cpu<segment_cpu>().differentiate<SegmentFormula>();
-  kit::define<Extreme>(m).implement_cpu<extreme_cpu>().differentiate<ExtremeFormula>();
-  kit::define<Gather>(m).implement_cpu<gather_cpu>().differentiate<GatherFormula>();
-  kit::define<Softmax>(m).implement_cpu<softmax_cpu>().differentiate<SoftmaxFormula>();
+  kit::define<Segment>(m).implement<segment>().differentiate<SegmentFormula>();
+  kit::define<Extreme>(m).implement<extreme>().differentiate<ExtremeFormula>();
+  kit::define<Gather>(m).implement<gather>().differentiate<GatherFormula>();
+  kit::define<Softmax>(m).implement<softmax>().differentiate<SoftmaxFormula>();
 }
 
 }  // namespace
