@@ -1,13 +1,15 @@
-"""Compiles elementwise operators together with their neighbours, under ``torch.compile`` with Inductor.
+"""What Inductor does with the operators of a library, under ``torch.compile``.
 
 Inductor calls an operator of a library as it is. Alone that is fastest. Between other pointwise operators, reading and
-writing memory costs more than the operator itself, so this pass replaces it by its formula, which Inductor fuses.
-Importing this module sets the pass in ``torch._inductor.config``.
+writing memory costs more than the operator itself, so this pass replaces it by its formula, which Inductor fuses. What
+stays an operator and has a form that writes to ``out`` gets memory from Inductor, which uses it again. Importing this
+module sets the pass in ``torch._inductor.config``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import dropwhile
 from operator import getitem
 from typing import Any
 
@@ -28,7 +30,7 @@ _COST |= dict.fromkeys(["acos", "asin", "atan", "atan2", "log", "log1p", "log2",
 
 
 class Decompose(CustomGraphPass):
-    """Replaces elementwise operators that have pointwise neighbours by their formulas."""
+    """Replaces elementwise operators that have pointwise neighbours by their formulas. Others write to ``out``."""
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__,), str(sorted(decomposed.items())))
@@ -44,6 +46,27 @@ class Decompose(CustomGraphPass):
             replaced = {node: body for node, body in replaced.items() if _is_faster(body, _count_fused(node, replaced))}
         for node, body in replaced.items():
             _replace(node, body)
+        for op in {op for op in map(_operator, graph.nodes) if op and op.namespace in namespaces}:
+            _let_write_to_out(op)
+
+
+def _let_write_to_out(op: torch._ops.OpOverload) -> None:
+    """Tells Inductor about the form of an operator that writes to ``out``, if it has one.
+
+    From torch 2.13 on Inductor looks for the tag ``out``, and then in this table. The tag would be for all programs,
+    but Inductor's C++, as for AOTInductor, passes arguments with default values twice (2.15). Inductor passes tensors
+    before other arguments, and calls of operators with several results fail if sizes are dynamic.
+    """
+    try:
+        from torch._library._out_variant import _manual_out_variant_registry as forms
+    except ImportError:
+        return
+    out = getattr(getattr(getattr(torch.ops, op.namespace), op._opname), "out", None)
+    types = [str(a.type) for a in op._schema.arguments]
+    tensors_first = not any("Tensor" in t for t in dropwhile("Tensor".__eq__, types))
+    forms.pop(op, None)
+    if out and tensors_first and len(op._schema.returns) == 1 and not inductor.cpp_wrapper:
+        forms[op] = out
 
 
 def _formulas(namespace: str) -> Iterator[tuple[Any, Any]]:

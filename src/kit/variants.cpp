@@ -14,6 +14,7 @@
 #include "cppcuda/kit/define.h"
 #include "cppcuda/kit/derive.h"
 #include "cppcuda/kit/kernels.h"
+#include "cppcuda/kit/memory.h"
 #include "cppcuda/kit/vmap.h"
 
 namespace cppcuda::kit::inline CPPCUDA_KIT_VERSION::detail {
@@ -259,7 +260,10 @@ class Variant {
       }
       copies |= must_copy(op, stack, written[o], o);
     }
-    if (!is_in_place(schema)) torch::jit::drop(*stack, written.size());
+    if (!is_in_place(schema)) {
+      torch::jit::drop(*stack, written.size());
+      for (const Tensor& t : written) advise_huge_pages(t);  // it may be new, as memory that Inductor allocates
+    }
     {
       std::optional<GivenOutputs> given;
       if (!copies) given.emplace(f_, schema, written, memory_ != OutMemory::as_allocated);

@@ -13,6 +13,7 @@ from cppcuda import _load
 from cppcuda.testing.samples import FLOAT_DTYPES, OPS, OpEntry
 from support import over_ops, run_python
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 LIBRARY = os.environ.get("CPPCUDA_SECOND_LIBRARY")
 if LIBRARY:
@@ -84,6 +85,41 @@ def test_only_what_is_next_to_pointwise_operators(
     function: Callable[..., Tensor], args: tuple[Tensor, ...], names: list[list[str]]
 ) -> None:
     assert in_graphs(function, *args) == names
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(TorchVersion(torch.__version__) < "2.13", reason="Inductor calls no .out")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_operators_write_to_memory_that_is_used_again(dynamic: bool, tmp_path: Path) -> None:
+    """Also after another graph of the same operators was compiled for C++, where they do not."""
+    from torch._inductor.utils import run_and_get_code
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = ops.quick_gelu(ops.sigmoid(ops.quick_gelu(ops.sigmoid(x))))
+        return y, ops.sigmoid(y)
+
+    x = torch.randn(64, 40, dtype=torch.bfloat16)  # which formulas do not replace
+    for _ in range(2):
+        torch._dynamo.reset()
+        with torch.no_grad():
+            result, (code,) = run_and_get_code(torch.compile(function, fullgraph=True, dynamic=dynamic), x)
+        torch.testing.assert_close(result, function(x), rtol=0, atol=0)
+        calls = re.findall(r"^ +torch\.ops\.cppcuda\.\w+\.out\(\w+, out=\w+\)", code, re.M)
+        assert len(calls) == 5 and code.count("ops.cppcuda.") == 5
+        assert len(re.findall(r"= empty_strided\w*\(", code)) == 2 and code.count("# reuse") == 3
+        aot = torch._inductor.aoti_compile_and_package(
+            torch.export.export(Program(function), (x,)), package_path=str(tmp_path / "program.pt2")
+        )
+        torch.testing.assert_close(torch._inductor.aoti_load_package(aot)(x), function(x), rtol=0, atol=0)
+
+
+class Program(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
 
 
 @pytest.mark.compiles
