@@ -27,12 +27,12 @@ def register_sharding(namespace: str = "cppcuda") -> None:
     ``points`` where features are sharded, the gradients for ``weight`` and ``bias`` where the batch is.
 
     Inputs with other placements are redistributed first; DTensor refuses this for operators that write to their input.
-    DTensor does not support operators that write to ``out`` or return nothing. Gradients of gradients use torch's own
-    operators; DTensor in torch 2.11 shards some of them wrongly, in 2.15 none of those used here. Second derivatives of
-    ``trilinear_indexed_with_grad``, and third ones of other operators whose points share a table, need as many points
-    in each process, because DTensor does not merge dims of uneven shards. With dynamic sizes in
-    ``torch.compile``, pass ``size`` to ``upsample_bilinear2d``: ``torch.compile`` fails on sizes of DTensors that were
-    computed through a float, as those from ``scale_factor`` are.
+    DTensor does not support operators that write to ``out`` or return nothing. An operator over lists of tensors is
+    sharded if it returns tensors. Gradients of gradients use torch's own operators; DTensor in torch 2.11 shards some
+    of them wrongly, in 2.15 none of those used here. Second derivatives of ``trilinear_indexed_with_grad``, and third
+    ones of other operators whose points share a table, need as many points in each process, because DTensor does not
+    merge dims of uneven shards. With dynamic sizes in ``torch.compile``, pass ``size`` to ``upsample_bilinear2d``:
+    ``torch.compile`` fails on sizes of DTensors that were computed through a float, as those from ``scale_factor`` are.
     """
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
@@ -42,7 +42,9 @@ def register_sharding(namespace: str = "cppcuda") -> None:
     # only, not by output_size and output_mask. Here the cache key has all arguments, from number 0 on.
     by_all_arguments = RuntimeSchemaInfo(0, needs_pytree=True)
     ops = getattr(torch.ops, namespace)
-    rules = ops._sharding_rule
+    rules = getattr(ops, "_sharding_rule", None)
+    if rules is None:
+        raise ValueError(f"register_sharding: no operator of torch.ops.{namespace} has a rule; is its library loaded?")
     for rule in rules.overloads():
         # Such as "trilinear ...N_F,...N_->...NF ...FN": an operator, the dims of its tensors as in einsum, and the dims
         # along which it computes its parts independently. Elementwise tensors broadcast, and "...1" is an output with
@@ -56,25 +58,28 @@ def register_sharding(namespace: str = "cppcuda") -> None:
 def _strategy(dims: str, independent: str, call: Any) -> Any:
     """The shardings of a call among which DTensor chooses; ``call`` is an ``OpSchema``."""
     from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor._op_schema import TupleStrategy
     from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 
     schema = call.op._schema
     values = dict(zip((a.name for a in schema.arguments), call.args_schema, strict=False))  # without defaults
+    values |= call.kwargs_schema
     tensors = [values.get(a.name) for a in schema.arguments if "Tensor" in str(a.type)]
     inputs, outputs = (side.split(",") if side else [] for side in dims.split("->"))
-    given = {n: tensor for n, tensor in enumerate(tensors) if tensor is not None}
-    shapes = {n: tuple(t.shape[: t.ndim - len(inputs[n].replace("...", ""))]) for n, t in given.items()}
-    broadcast = torch.broadcast_shapes(*shapes.values())
+    lists: list[Any] = [t.children if isinstance(t, TupleStrategy) else [t] for t in tensors]
+    given = [(n, t) for n, list_ in enumerate(lists) for t in list_ if t is not None]  # n: the number of the argument
+    shapes = [tuple(t.shape[: t.ndim - len(inputs[n].replace("...", ""))]) for n, t in given]
+    broadcast = torch.broadcast_shapes(*shapes)
     leading = string.ascii_lowercase[: len(broadcast)]
 
-    def leading_of(n: int) -> str:
-        skipped = len(broadcast) - len(shapes[n])
-        sizes = zip(leading[skipped:], shapes[n], broadcast[skipped:], strict=True)
+    def leading_of(shape: tuple[int, ...]) -> str:
+        skipped = len(broadcast) - len(shape)
+        sizes = zip(leading[skipped:], shape, broadcast[skipped:], strict=True)
         return "".join("." if size != whole else name for name, size, whole in sizes)
 
-    dims_of = {n: inputs[n].replace("...", leading_of(n)) for n in given}
-    outputs = [dims_of[int(o[3:])] if o[3:].isdigit() else o.replace("...", leading) for o in outputs]
-    inputs = list(dims_of.values())
+    dims_of = [(n, inputs[n].replace("...", leading_of(shape))) for (n, _), shape in zip(given, shapes, strict=True)]
+    outputs = [dict(dims_of)[int(o[3:])] if o[3:].isdigit() else o.replace("...", leading) for o in outputs]
+    inputs = [own for _, own in dims_of]
     computed = values.get("output_mask", [True] * len(outputs))
 
     def placements(dim: str) -> list[Any]:
@@ -87,5 +92,5 @@ def _strategy(dims: str, independent: str, call: Any) -> Any:
     nowhere = [Replicate()] * (len(outputs) + len(inputs))
     ways = [nowhere, *map(placements, independent.replace("...", leading))]
     in_place = call.is_inplace_op()
-    mesh = next(iter(given.values())).mesh
+    mesh = given[0][1].mesh
     return expand_to_full_mesh_op_strategy(mesh, call, ways, input_index=len(outputs), inplace_op=in_place)

@@ -74,7 +74,9 @@ struct RefusedBackend final : WithDeclaration {
     const char* name = op_name(op.schema());
     const Checker check(name);
     const bool has_cuda = op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+    bool has_tensor = false;
     const auto check_tensor = [&](size_t i, const std::string& argument, const Tensor& t) {
+      has_tensor = true;
       if (declaration == nullptr) {
         check.floating(argument, t);
       } else if (i < declaration->arguments.size()) {  // else a tensor to which f.out writes
@@ -96,6 +98,7 @@ struct RefusedBackend final : WithDeclaration {
           check_tensor(i, arguments[i].name() + "[" + std::to_string(e) + "]", list[e].toTensor());
       }
     }
+    TORCH_CHECK(has_tensor, name, ": there is no tensor among the arguments, whose device would choose the kernel");
     TORCH_CHECK(false, name, ": no kernel for these arguments");
   }
 };

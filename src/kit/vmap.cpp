@@ -93,8 +93,8 @@ bool needs_a_call_for_each_row(const VmapLevel& level, const BatchingRule& rule,
   return false;
 }
 
-void run_each_row(const VmapLevel& level, const BatchingRule& rule, std::span<Tensor> tensors,
-                  std::span<Tensor> outputs, const BatchedCall& call) {
+void run_each_row(const VmapLevel& level, std::span<Tensor> tensors, std::span<Tensor> outputs,
+                  const BatchedCall& call) {
   const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
   const int64_t count = batch.guard_int(__FILE__, __LINE__);
   std::vector<Tensor> all;
@@ -128,7 +128,7 @@ void run_batched(const BatchingRule& rule, std::span<Tensor> tensors, std::span<
   }
   c10::SmallVector<int64_t, 4> dims(outputs.size());
   call.check({dims.data(), dims.size()});
-  if (needs_a_call_for_each_row(level, rule, tensors, call)) return run_each_row(level, rule, tensors, outputs, call);
+  if (needs_a_call_for_each_row(level, rule, tensors, call)) return run_each_row(level, tensors, outputs, call);
 
   const c10::SymInt batch = level.batch_size({tensors.data(), tensors.size()});
   const int64_t leading = leading_dims(rule, tensors);

@@ -213,6 +213,13 @@ static_assert(GatherDoubleBackward::text ==
               "int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
 static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
 static_assert(kit::detail::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
+// Of several outputs, indices have no gradient, so the other one is required.
+using Extreme =
+    kit::Op<"declared::extreme(Tensor x[N, F], Tensor ptr[P] int64) -> (Tensor values[P, F], Tensor rows[P, F] int64)">;
+using ExtremeBackward = kit::BackwardOf<Extreme, kit::GradientReads<"x", "rows">>;
+static_assert(ExtremeBackward::text ==
+              "declared::_extreme_backward(Tensor grad_values[P, F], Tensor rows[P, F] int64, Tensor ptr[P] int64, "
+              "SymInt[1] size[N]) -> Tensor grad(x)[N, F]");
 // s is required because its gradient has its dtype, so GradientsBy saves it for that gradient too.
 using ScaleRows = kit::Op<"declared::scale_rows(Tensor x[N, F], Tensor s[N] keep_wide) -> Tensor[N, F]">;
 using ScaleRowsBackward = kit::BackwardOf<ScaleRows, kit::GradientReads<"x", "s">, kit::GradientReads<"s", "x">>;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import cppcuda
+import cppcuda.distributed
 import pytest
 import torch
 from cppcuda.testing.compare import assert_close
@@ -59,6 +59,11 @@ RULES = {
 def test_rules_follow_from_the_declarations() -> None:
     rules = torch.ops.cppcuda._sharding_rule
     assert sorted(getattr(rules, name)() for name in rules.overloads()) == sorted(map(" ".join, RULES.items()))
+
+
+def test_a_namespace_without_rules() -> None:
+    with pytest.raises(ValueError, match="register_sharding: no operator of torch.ops.no_such_library has a rule"):
+        cppcuda.distributed.register_sharding("no_such_library")
 
 
 def entry_of(name: str) -> OpEntry:

@@ -395,6 +395,8 @@ def test_bad_lists() -> None:
             second.weighted_sum([variable, x.float(), x], WEIGHTS)
         with pytest.raises(RuntimeError, match=r"^weighted_sum: shift must be of dtype float64, the dtype of xs"):
             second.weighted_sum([variable, x, x], WEIGHTS, torch.zeros(3))
+    with pytest.raises(RuntimeError, match=r"^mean_of: there is no tensor among the arguments, whose device would"):
+        second.mean_of([])
 
 
 def rows_of(x: Tensor) -> tuple[list[Tensor], Tensor | None]:

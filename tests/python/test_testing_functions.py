@@ -54,6 +54,11 @@ def weighted_sum(xs: list[Tensor], weights: list[float], shift: Tensor | None = 
     return total if shift is None else total + shift, parts
 
 
+def mean_of(xs: list[Tensor], weights: list[Tensor] | None = None) -> Tensor:
+    scales = torch.ones(len(xs), 1) if weights is None else torch.stack(weights)
+    return (torch.stack(xs) * scales[..., None]).sum(0) / scales.sum(0)[..., None]
+
+
 def unstack(x: Tensor, *, with_least: bool = False) -> tuple[list[Tensor], Tensor | None]:
     return [row.clone() for row in x.unbind(0)], x.amin(0) if with_least else None
 
@@ -89,6 +94,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Sequence[Any]], dict[str, Any]]]
         {"skip": {"compile": "Inductor of torch 2.15 takes no such call of an operator that returns tensors"}},
     ),
     "weighted_sum": (weighted_sum, [(PARAMS[:1] * 2, [0.5, -2.0], double(4)), (PARAMS[1:2], [3.0])], {"orders": 2}),
+    "mean_of": (mean_of, [([double(4, 3), double(4, 3)],), ([double(4, 3)] * 2, [double(4).exp()] * 2)], {}),
     "unstack": (unstack, [(double(3, 4),), (double(3, 4), {"with_least": True})], {"orders": 0}),
     "describe": (
         describe,

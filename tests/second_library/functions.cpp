@@ -81,6 +81,22 @@ Unstack::Result unstack(const kit::Args<Unstack>& args) {
 }
 
 // The products weights[i] * xs[i] and their sum, in one pass over the tensors.
+using MeanOf =
+    kit::Op<"second::mean_of(Tensor[] xs[N, F], Tensor[]? weights[N]=None) -> Tensor[N, F]", kit::Sharded<"N", "F">>;
+
+// The mean of several tensors, weighted for each row.
+Tensor mean_of(const kit::Args<MeanOf>& args) {
+  const at::TensorList xs = args.get<"xs">();
+  TORCH_CHECK(!xs.empty(), "mean_of: xs must have at least one tensor");
+  const auto& weights = args.get<"weights">();
+  const Tensor all = kit::in_opmath(at::stack(xs));
+  if (!weights.has_value()) return all.mean(0).to(xs[0].scalar_type());
+  TORCH_CHECK(weights->size() == xs.size(), "mean_of: weights must have as many tensors as xs, ", xs.size(), ", got ",
+              weights->size());
+  const Tensor scales = kit::in_opmath(at::stack(*weights)).unsqueeze(-1);
+  return ((all * scales).sum(0) / scales.sum(0)).to(xs[0].scalar_type());
+}
+
 using WeightedSum = kit::Op<
     "second::weighted_sum(Tensor[] xs[N, F], float[] weights, Tensor? shift[F]=None) -> (Tensor sum, Tensor[] parts)">;
 
@@ -195,6 +211,7 @@ Tensor sphere_points(const kit::Args<SpherePoints>& args) {
 TORCH_LIBRARY_FRAGMENT(second, m) {
   kit::define<AdamStep>(m).implement_cpu<adam_step_cpu>();
   kit::define<Unstack, unstack>(m).implement_cpu<unstack>();
+  kit::define<MeanOf, mean_of>(m).implement_cpu<mean_of>().differentiate<mean_of>();
   kit::define<WeightedSum, weighted_sum_on_tensors>(m)
       .implement_cpu<weighted_sum_cpu>()
       .differentiate<weighted_sum_on_tensors>();

@@ -185,7 +185,9 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
     // Other inputs have no gradients.
     if (std::none_of(inputs.begin(), inputs.end(), [&](size_t i) { return need[i]; })) return {};
     Call<Backward> call(saved);
-    for (size_t o = 0; o < gradients.size(); ++o) call.tensors[gradients[o]] = grads[o];
+    for (size_t o = 0; o < gradients.size(); ++o) {
+      if (gradients[o] < call.tensors.size()) call.tensors[gradients[o]] = grads[o];
+    }
     if constexpr (inputs.size() > 1) {
       auto& mask = call.template attribute<"output_mask">();
       mask.clear();
@@ -200,7 +202,7 @@ struct GradientsBy : SizeFor<TheOp, Backward> {
   }
 
  private:
-  // The tensor argument of Backward that is the gradient of each output.
+  // The tensor argument of Backward that is the gradient of each output; their number if the output has none.
   static constexpr auto gradients = [] {
     const auto& outputs = TheOp::declaration.outputs;
     std::array<size_t, outputs.size()> result{};

@@ -190,6 +190,7 @@ class DefinedFunction {
     if (takes_tensors(d)) on_tensors_ = implement_function(library, d, TheOp::name);
     const bool is_cast = takes_tensors(d) && !writes(d) && !d.takes_lists;
     if (is_cast) define_autocast(library, TheOp::name, cast_policy(d), &d);
+    if (TheOp::sharding_rule[0] != 0) define_sharding(library, base_name(d), TheOp::sharding_rule);
     if (d.finds_sizes) define_text(library, "_found_sizes", base_name(d), describe(TheOp::text, d));
   }
 

@@ -155,12 +155,15 @@ constexpr FixedText<N> torch_schema(const Declaration& d) {
   return text;
 }
 
-// The rule for DTensor, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, then
-// those to shard along. A dim that is no letter alone is a "_". Empty if a tensor has no pattern.
+// The rule for DTensor, such as "...N_F,...N_->...NF ...NF": the dims of all tensors as in einsum, those of a list
+// once, then those to shard along. A dim that is no letter alone is a "_". Empty if a tensor has no pattern, and for
+// operators that write, return anything but tensors, or find sizes.
 template <size_t N>
 constexpr FixedText<N> sharding_rule(const Declaration& d) {
   FixedText<N> text;
-  if (!d.allocates) return text;
+  const bool returns_tensors =
+      std::all_of(d.outputs.begin(), d.outputs.end(), [](const auto& o) { return o.kind == Kind::tensor; });
+  if (!returns_tensors || d.outputs.size() == 0 || d.finds_sizes || writes(d)) return text;
   const auto is_independent = [&](char letter) { return letter != 0 && (d.independent >> (letter - 'A') & 1) != 0; };
   const auto append_dims = [&](const Pattern& pattern, bool all) {
     text.append(pattern.has_optional() || pattern.has_any_leading() ? "..." : "");
@@ -169,10 +172,13 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
       text.append(letter != 0 && (all || is_independent(letter)) ? std::string_view(&letter, 1) : "_");
     }
   };
-  const Pattern& first = d.arguments[d.first].pattern;
+  const auto any_tensor = [](const auto& a) { return takes_tensors(a.kind); };
+  const auto tensor = std::find_if(d.arguments.begin(), d.arguments.end(), any_tensor);
+  if (tensor == d.arguments.end()) return text;
+  const Pattern& first = d.first < d.arguments.size() ? d.arguments[d.first].pattern : tensor->pattern;
   bool begins = true;
   for (const Argument& a : d.arguments) {
-    if (!is_tensor(a.kind)) continue;
+    if (!takes_tensors(a.kind)) continue;
     if (a.pattern.text().empty()) return {};
     text.append(begins ? "" : ",");
     append_dims(a.pattern, true);
@@ -181,6 +187,7 @@ constexpr FixedText<N> sharding_rule(const Declaration& d) {
   text.append("->");
   for (size_t o = 0; o < d.outputs.size(); ++o) {
     const bool has_pattern = !d.outputs[o].pattern.text().empty();
+    if (!has_pattern && !d.allocates) return {};
     text.append(o == 0 ? "" : ",");
     append_dims(has_pattern ? d.outputs[o].pattern : first, has_pattern);
   }
@@ -323,12 +330,13 @@ struct BackwardText {
 
     constexpr void append_gradients_of_outputs() {
       for (const Argument& output : op.outputs) {
+        if (!op.is_differentiable(output)) continue;
         FixedText<64> name;
         append_gradient_name(name, output, op.outputs.size());
         mistake.require(!output.pattern.text().empty() || !has_patterns(whole),
                         {op.name, " has an output without sizes, from which no backward operator follows"});
         next();
-        text.append(op.outputs.size() == 1 || all_read(name.view()) ? "Tensor " : "Tensor? ");
+        text.append(is_only_gradient(output) || all_read(name.view()) ? "Tensor " : "Tensor? ");
         text.append(name.view());
         text.append(output.pattern.text());
         append_dtype(output, /*is_input=*/false);
@@ -349,10 +357,18 @@ struct BackwardText {
     }
   };
 
+  // Whether no other output has a gradient.
+  static constexpr bool is_only_gradient(const Argument& output) {
+    return op.is_differentiable(output) && std::count_if(op.outputs.begin(), op.outputs.end(),
+                                                         [](const auto& o) { return op.is_differentiable(o); }) == 1;
+  }
+
   // Whether the declaration has a required tensor of the first dtype without the operator's first tensor.
   static constexpr bool gives_dtype() {
-    const auto is_plain = [](const Argument& t) { return !t.is_opmath && whole.dtype_of(t.like) == whole.first; };
-    if (op.outputs.size() == 1 && is_plain(op.outputs[0])) return true;
+    const auto is_plain = [](const Argument& t) { return !t.has_own_dtype() && whole.dtype_of(t.like) == whole.first; };
+    for (const Argument& o : op.outputs) {
+      if (is_only_gradient(o) && is_plain(o)) return true;
+    }
     for (const Argument& o : whole.outputs) {
       if (is_plain(o) && is_saved(o) && all_read(o.name)) return true;
     }

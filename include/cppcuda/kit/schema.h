@@ -502,7 +502,7 @@ constexpr void resolve_likes(Declaration& d) {
       }
     }
     if (!has_first) {
-      d.mistake.require(o.pattern.text().empty() && !o.has_own_dtype(),
+      d.mistake.require((o.pattern.text().empty() || d.takes_lists) && !o.has_own_dtype(),
                         {d.name, " has an output with sizes or a dtype, but no Tensor that is not optional"});
       continue;
     }

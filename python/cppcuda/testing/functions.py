@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only, tree_unfl
 
 from cppcuda.testing.compare import ERRORS, assert_close, raises, scalar
 from cppcuda.testing.registry import NotCheckedError
-from cppcuda.testing.samples import LAYOUTS, TOLERANCE, apply, is_variable, split_keywords
+from cppcuda.testing.samples import DEVICES, LAYOUTS, TOLERANCE, apply, is_variable, split_keywords
 
 
 def is_function(op: Any) -> bool:
@@ -47,6 +48,10 @@ def copy(value: Any) -> Any:
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
     return tree_map_only(Tensor, lambda t: t.to(dtype) if is_variable(t) else t, value)
+
+
+def to(device: str, value: Any) -> Any:
+    return tree_map_only(Tensor, lambda t: t.to(device), value)
 
 
 def as_batch(t: Tensor, size: int) -> Tensor:
@@ -107,8 +112,8 @@ def assert_same(actual: Any, expected: Any, what: str, **tolerance: float) -> No
 
 
 def values(call: Call, dtype: torch.dtype) -> None:
-    given, exact = copy(call.args), cast(copy(call.args), torch.float64)
-    results, written = call.run(call.op, given)
+    given, exact = copy(call.args), to("cpu", cast(copy(call.args), torch.float64))
+    results, written = to("cpu", call.run(call.op, given))
     expected, expected_written = call.run(call.reference, exact)
     tolerance = TOLERANCE[dtype]
     assert_same(results, expected, "result", **tolerance)
@@ -408,6 +413,45 @@ def bad_input(call: Call) -> None:
         assert same, f"the operator wrote to an argument before the error {message!r}"
 
 
+def dtensors(call: Call) -> None:
+    """Two processes, with inputs sharded along every dim."""
+    from cppcuda.testing.properties.distributed import on_cluster
+    from cppcuda.testing.samples import OpEntry, Sample
+
+    namespace, name = call.op._name.split("::")
+    if not torch.distributed.is_available():
+        raise NotCheckedError("torch was built without distributed")
+    rules = getattr(getattr(torch.ops, namespace), "_sharding_rule", None)
+    if rules is None or name not in rules.overloads():
+        raise NotCheckedError(NOT_SHARDED)
+    args = to("cpu", call.args)
+    expected = call.run(call.reference, copy(args))[0]
+    derivatives = None if refuses_gradients(call) else gradients_of(call.reference, call, 1)[0]
+    on_cluster(on_every_placement, OpEntry(call.op._name, call.reference, ()), Sample("", args), expected, derivatives)
+
+
+NOT_SHARDED = (
+    "DTensor takes operators that write to nothing and return tensors, each tensor of whose declaration has sizes"
+)
+
+
+def on_every_placement(op: Any, sample: Any, expected: Any, derivatives: Any) -> None:
+    from torch.distributed.tensor import distribute_tensor
+
+    from cppcuda.testing.properties.distributed import mesh, some_placements, whole
+
+    tensors = tensors_in(sample.args)
+    for placements in some_placements(replace(sample, args=tuple(tensors)), 12):
+        sharded = [distribute_tensor(t, mesh(), [p]) for t, p in zip(tensors, placements, strict=True)]
+        variables = [t.requires_grad_() for t in sharded if is_variable(t) and derivatives is not None]
+        rest = iter(sharded)
+        results = tensors_in(apply(op, tree_map_only(Tensor, lambda _: next(rest), sample.args)))  # noqa: B023
+        assert_same(whole(tuple(results)), expected, f"{placements}: result", rtol=1e-10, atol=1e-10)
+        if variables:
+            gradients = torch.autograd.grad(scalar(results), variables)
+            assert_same(whole(tuple(gradients)), derivatives, f"{placements}: gradient", rtol=1e-10, atol=1e-10)
+
+
 CHECKS: tuple[tuple[str, Callable[[Call], None]], ...] = (
     ("strides", strides),
     ("bad input", bad_input),
@@ -423,23 +467,26 @@ CHECKS: tuple[tuple[str, Callable[[Call], None]], ...] = (
     ("export", exported),
     ("autocast", under_autocast),
     ("meta", fake),
+    ("DTensor", dtensors),
 )
 
 
 def checks_of(call: Call, samples: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, str, Callable[[], None]]]:
     """For each check its row, its name, and a function that runs it for every sample."""
 
-    def for_each(check: Callable[[Call], None], dtype: torch.dtype) -> None:
-        for i, args in enumerate(samples):
+    def for_each(check: Callable[[Call], None], dtype: torch.dtype, devices: Sequence[str]) -> None:
+        for (i, args), device in product(enumerate(samples), devices):
             try:
-                check(replace(call, args=cast(args, dtype)))
+                check(replace(call, args=to(device, cast(args, dtype))))
             except NotCheckedError:
                 raise
             except Exception as error:
                 kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-                raise AssertionError(f"sample{i}: {kind}{error}") from error
+                where = "" if device == "cpu" else f" on {device}"
+                raise AssertionError(f"sample{i}{where}: {kind}{error}") from error
 
     for dtype in call.dtypes:
-        yield str(dtype)[6:], "values", partial(for_each, partial(values, dtype=dtype), dtype)
+        yield str(dtype)[6:], "values", partial(for_each, partial(values, dtype=dtype), dtype, DEVICES)
     for row, check in CHECKS:
-        yield row, check.__name__, partial(for_each, check, call.dtypes[0])
+        devices = DEVICES if check in (strides, threads) else ["cpu"]
+        yield row, check.__name__, partial(for_each, check, call.dtypes[0], devices)

@@ -39,6 +39,8 @@ TOLERANCE: Mapping[torch.dtype, dict[str, float]] = {
 
 def never_read(t: Tensor) -> float | int:
     """What surrounds the elements of a tensor in memory: a NaN, or an index that no table has."""
+    if t.dtype == torch.bool:
+        return True
     return torch.nan if t.is_floating_point() or t.is_complex() else torch.iinfo(t.dtype).min
 
 

@@ -164,7 +164,7 @@ def run(function: Callable[..., None], name: str, modules: tuple[str, ...], data
         entry.op  # noqa: B018
     except AttributeError:
         raise UnknownError(name) from None
-    if entry.made_with_kit:
+    if hasattr(getattr(torch.ops, entry.namespace), "_sharding_rule"):
         register_sharding(entry.namespace)
     sample_name, args, rest = torch.load(io.BytesIO(data), weights_only=False)
     function(entry.op, Sample(sample_name, args), *rest)
