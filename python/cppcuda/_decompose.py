@@ -53,20 +53,24 @@ class Decompose(CustomGraphPass):
 def _let_write_to_out(op: torch._ops.OpOverload) -> None:
     """Tells Inductor about the form of an operator that writes to ``out``, if it has one.
 
-    From torch 2.13 on Inductor looks for the tag ``out``, and then in this table. The tag would be for all programs,
-    but Inductor's C++, as for AOTInductor, passes arguments with default values twice (2.15). Inductor passes tensors
-    before other arguments, and calls of operators with several results fail if sizes are dynamic.
+    From torch 2.13 on Inductor looks for the tag ``out``, and then in this table. What has the tag must work in all
+    programs, but Inductor (2.15) passes tensors before other arguments, lists as their elements, and default values
+    twice; its C++, as for AOTInductor, calls functions that do not exist; and calls of operators with several results
+    fail if sizes are dynamic.
     """
     try:
         from torch._library._out_variant import _manual_out_variant_registry as forms
     except ImportError:
         return
     out = getattr(getattr(getattr(torch.ops, op.namespace), op._opname), "out", None)
-    types = [str(a.type) for a in op._schema.arguments]
-    tensors_first = not any("Tensor" in t for t in dropwhile("Tensor".__eq__, types))
-    forms.pop(op, None)
-    if out and tensors_first and len(op._schema.returns) == 1 and not inductor.cpp_wrapper:
+    arguments = op._schema.arguments
+    after_tensors = [str(a.type) for a in dropwhile(lambda a: str(a.type) == "Tensor", arguments)]
+    is_plain = not any("Tensor" in t or "List" in t for t in after_tensors)
+    is_plain &= not any(a.has_default_value() or a.kwarg_only for a in arguments)
+    if out and is_plain and len(op._schema.returns) == 1 and not inductor.cpp_wrapper:
         forms[op] = out
+    else:
+        forms.pop(op, None)
 
 
 def _formulas(namespace: str) -> Iterator[tuple[Any, Any]]:

@@ -262,7 +262,9 @@ class Variant {
     }
     if (!is_in_place(schema)) {
       torch::jit::drop(*stack, written.size());
-      for (const Tensor& t : written) advise_huge_pages(t);  // it may be new, as memory that Inductor allocates
+      for (size_t o = 0; o < written.size() && has_memory; ++o) {
+        advise_huge_pages(written[o]);  // it may be new, as memory that Inductor allocates
+      }
     }
     {
       std::optional<GivenOutputs> given;
