@@ -213,7 +213,7 @@ static_assert(GatherDoubleBackward::text ==
               "int levels[L], bool[2] output_mask, int[] order=[]) -> (Tensor grad(grad), Tensor grad(weight))");
 static_assert(GatherBackward::declaration.independent == Gather::declaration.independent);
 static_assert(kit::detail::cast_policy(GatherBackward::declaration) == kit::CastPolicy::none);
-// Of several outputs, indices have no gradient, so the other one is required.
+// Indices have no gradient, so there is one gradient of an output, which is required.
 using Extreme =
     kit::Op<"declared::extreme(Tensor x[N, F], Tensor ptr[P] int64) -> (Tensor values[P, F], Tensor rows[P, F] int64)">;
 using ExtremeBackward = kit::BackwardOf<Extreme, kit::GradientReads<"x", "rows">>;

@@ -1,5 +1,5 @@
-"""Checks the loops (kit/loop.h) of the second library on CUDA, in the emulator. A test runs this file
-in a process of its own, because the device "cuda" of the process is then the emulator's.
+"""Checks the loops (kit/loop.h) of the second library on CUDA, in the emulator. A test runs this file in a process of
+its own, because the device "cuda" of the process is then the emulator's.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ import torch
 from cppcuda.kit._jit import _use_emulated_device
 
 torch.ops.load_library(os.environ["CPPCUDA_SECOND_LIBRARY"])
-_use_emulated_device()  # before cppcuda.testing, which asks for the devices once
+_use_emulated_device()  # before the import of cppcuda.testing, which lists the devices
+second = torch.ops.second
 
 from cppcuda.testing import check  # noqa: E402
 from cppcuda.testing.samples import DEVICES  # noqa: E402
 from test_public_operators import INDPTR, SEGMENTS, SRC  # noqa: E402
-from test_second_library import EXPECTATIONS, OPERATORS  # noqa: E402
+from test_second_library import EXCEPTIONS, EXPECTATIONS, OPERATORS  # noqa: E402
 from test_testing_functions import CASES  # noqa: E402
 
 # The properties of kernels. The others are checked on the CPU.
 KERNELS = ["float64", "float32", "float16", "bfloat16", "strides", "empty", "aliasing", "threads", "backward", "vmap"]
-ENTRIES = SEGMENTS | {name: OPERATORS[name] for name in ("int8_linear", "modrelu")}
+NAMES = ("int8_linear", "modrelu", "store", "causal_conv1d", "causal_conv1d without state")
 
 
 def check_operators() -> None:
-    for name, (reference, samples) in ENTRIES.items():
-        left_out = [] if name != "modrelu" else ["vmap"]
-        only = [row for row in KERNELS if row not in left_out]
-        report = check(f"second::{name}", reference, samples, only=only, **EXPECTATIONS.get(name, {}))
-        assert not report.failed, report
-    for case in ("store", "causal_conv1d", "causal_conv1d without state"):
-        reference, samples, _ = CASES[case]
-        report = check(f"second::{case.split()[0]}", reference, samples, only=KERNELS)
+    for name in (*SEGMENTS, *NAMES):
+        reference, samples, *_ = (SEGMENTS | OPERATORS | CASES)[name]
+        left_out, expectations = EXCEPTIONS.get(name, ()), EXPECTATIONS.get(name, {})
+        report = check(f"second::{name.split()[0]}", reference, samples, only=KERNELS, skip=left_out, **expectations)
         assert not report.failed, report
 
 
 def check_modrelu_of_float() -> None:
     z, bias = torch.randn(5, 4, dtype=torch.complex64), torch.randn(4)
-    found = torch.ops.second.modrelu(z.cuda(), bias.cuda()).cpu()
-    torch.testing.assert_close(found, torch.ops.second.modrelu(z, bias))
+    found = second.modrelu(z.cuda(), bias.cuda()).cpu()
+    torch.testing.assert_close(found, second.modrelu(z, bias))
 
 
 def check_store() -> None:
@@ -57,8 +54,8 @@ def check_store() -> None:
             values = torch.arange(8).view(4, 2).to(dtype)
             given = (torch.zeros(5, 2).to(dtype), torch.arange(5), values, rows.to(index))
             on_cuda = [t.cuda() for t in given]
-            torch.ops.second.store(*given)
-            torch.ops.second.store(*on_cuda)
+            second.store(*given)
+            second.store(*on_cuda)
             for found, expected in zip(on_cuda, given, strict=True):
                 assert torch.equal(found.cpu().to(torch.complex128), expected.to(torch.complex128))
             assert torch.equal(given[0][1].to(torch.complex128), values[2].to(torch.complex128))
@@ -68,7 +65,7 @@ def check_store() -> None:
 def check_bad_indices() -> None:
     """They stop the kernel."""
     for call, message in (
-        (lambda: torch.ops.second.segment_csr(SRC.cuda(), INDPTR.flip(0).cuda()), "indptr must not decrease"),
+        (lambda: second.segment_csr(SRC.cuda(), INDPTR.flip(0).cuda()), "indptr must not decrease"),
         (lambda: store_at(6), "rows must be in"),
         (lambda: store_at(-1), "rows must be in"),
     ):
@@ -82,7 +79,7 @@ def check_bad_indices() -> None:
 
 def store_at(row: int) -> None:
     cache = torch.zeros(6, 3, device="cuda")
-    torch.ops.second.store(cache, None, torch.ones(1, 3, device="cuda"), torch.tensor([row], device="cuda"))
+    second.store(cache, None, torch.ones(1, 3, device="cuda"), torch.tensor([row], device="cuda"))
 
 
 assert DEVICES == ["cpu", "cuda"]

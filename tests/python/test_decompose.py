@@ -98,6 +98,10 @@ def test_operators_write_to_memory_that_is_used_again(dynamic: bool, tmp_path: P
         y = ops.quick_gelu(ops.sigmoid(ops.quick_gelu(ops.sigmoid(x))))
         return y, ops.sigmoid(y)
 
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return function(x)
+
     x = torch.randn(64, 40, dtype=torch.bfloat16)  # which formulas do not replace
     for _ in range(2):
         torch._dynamo.reset()
@@ -108,18 +112,9 @@ def test_operators_write_to_memory_that_is_used_again(dynamic: bool, tmp_path: P
         assert len(calls) == 5 and code.count("ops.cppcuda.") == 5
         assert len(re.findall(r"= empty_strided\w*\(", code)) == 2 and code.count("# reuse") == 3
         aot = torch._inductor.aoti_compile_and_package(
-            torch.export.export(Program(function), (x,)), package_path=str(tmp_path / "program.pt2")
+            torch.export.export(Model(), (x,)), package_path=str(tmp_path / "program.pt2")
         )
         torch.testing.assert_close(torch._inductor.aoti_load_package(aot)(x), function(x), rtol=0, atol=0)
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
 
 
 @pytest.mark.compiles

@@ -449,7 +449,7 @@ def test_causal_conv1d_loses_no_gradient() -> None:
 
 @pytest.mark.compiles
 def test_cuda_kernels() -> None:
-    """Those of loops.cpp, from their PTX, each with all dtypes; the emulator looks for races between threads."""
+    """The emulator runs the PTX of every kernel of loops.cpp, in all dtypes, and looks for races between threads."""
     emulated = Path(LIBRARY).with_name("libsecond_emulated.so")
     if not emulated.exists():
         pytest.skip("this build has no CUDA kernels to emulate")
