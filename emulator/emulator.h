@@ -74,7 +74,8 @@ Counts counts_of(const std::function<void()>& f);
 
 // Whether data races are found in the launches that follow: two accesses to the same memory by different threads, one
 // of them a write, that neither a barrier of the block nor a __syncwarp orders. A shuffle or a vote orders nothing, as
-// on hardware. Two atomic operations are not a race, but they order nothing either.
+// on hardware. Two atomic operations are not a race, but they order nothing either. Kernels of CUDA's libraries (cub,
+// thrust) are left out.
 void check_races(bool on);
 
 }  // namespace cppcuda::emulator

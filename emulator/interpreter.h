@@ -79,8 +79,9 @@ struct Instruction {
   Access access = Access::read;
   Ref base;  // index -1: none
   int64_t offset = 0;
-  int target = -1;  // of a branch
-  int mode = 0;     // of a handler
+  int target = -1;     // of a branch
+  int mode = 0;        // of a handler
+  char reduction = 0;  // of a barrier: '&', '|' or '+'
   Type type, from;
   std::string text, call;
   Line line, inlined_at;

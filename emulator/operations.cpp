@@ -1193,6 +1193,13 @@ void choose(Instruction& i, const Modifiers& parts) {
     i.run = for_integer(t, i, [&]<class T>() -> Handler { return &op<Bfe, T, T, uint32_t, uint32_t>; });
   } else if (name == "bfi") {
     i.run = for_integer(t, i, [&]<class T>() -> Handler { return &op<Bfi, T, T, T, uint32_t, uint32_t>; });
+  } else if (name == "bmsk" && has("clamp")) {
+    using U = uint32_t;
+    i.run = &op<decltype([](U first, U bits) {
+                  const uint64_t end = std::min<uint64_t>(uint64_t{first} + bits, 32);
+                  return first >= 32 ? 0 : static_cast<U>((uint64_t{1} << end) - (uint64_t{1} << first));
+                }),
+                U, U, U>;
   } else if (name == "prmt" && t == Type{'b', 32} && parts.size() == 2) {
     i.run = &op<Prmt, uint32_t, uint32_t, uint32_t, uint32_t>;
   } else if (name == "lop3" && parts.size() == 2) {
@@ -1313,9 +1320,10 @@ void choose(Instruction& i, const Modifiers& parts) {
   } else if (name == "bar" && has("warp")) {
     i.kind = Kind::warp_sync;
     i.run = &sync_warp;
-  } else if ((name == "bar" || name == "barrier") && has("sync")) {
+  } else if ((name == "bar" || name == "barrier") && (has("sync") || has("red"))) {
     i.kind = Kind::barrier;
     i.mode = name == "bar" || has("aligned");
+    if (has("red")) i.reduction = has("and") ? '&' : has("or") ? '|' : '+';
   } else if (name == "shfl" && has("sync")) {
     i.kind = Kind::warp_sync;
     i.mode = has("up") ? 0 : has("down") ? 1 : has("bfly") ? 2 : 3;

@@ -370,10 +370,9 @@ struct Parser {
         }
       }
       if (is_local_param) i.space = Space::local;
-    } else if (name == "bar" && std::find(parts.begin(), parts.end(), "warp") == parts.end()) {
-      for (const auto o : operands) i.src[i.srcs++] = operand(o, {'u', 32});
-    } else if (name == "barrier") {
-      for (const auto o : operands) i.src[i.srcs++] = operand(o, {'u', 32});
+    } else if (name == "barrier" || (name == "bar" && std::find(parts.begin(), parts.end(), "warp") == parts.end())) {
+      const bool reduces = std::find(parts.begin(), parts.end(), "red") != parts.end();
+      for (size_t n = 0; n < operands.size(); ++n) add(i, operand(operands[n], {'u', 32}), reduces && n == 0);
     } else {
       const bool has_destination = !(name == "membar" || name == "fence" || name == "nanosleep" || name == "ret" ||
                                      name == "exit" || name == "trap" || name == "griddepcontrol" || name == "bar");

@@ -266,6 +266,25 @@ struct Scheduler {
         throw Error(readable_name(kernel.name) + ": races are not found in kernels with barriers of a part of a block");
       }
       ++b.barriers;
+      unsigned votes = 0;  // of the threads whose last operand is not zero
+      bool defined = true;
+      const auto for_threads = [&](auto f) {  // that reduce
+        for (Warp& w : b.warps) {
+          for_lanes(w.bar, [&](int l) {
+            const Instruction& i = code[w.pc[l]];
+            if (w.bar_id[l] == id && i.reduction) f(w, l, i);
+          });
+        }
+      };
+      for_threads([&](Warp& w, int l, const Instruction& i) {
+        const Ref& value = i.src[i.srcs - 1];
+        votes += (w.get(value, l) != 0) != value.negated;
+        defined &= (w.defined[value.index] >> l & 1) != 0;
+      });
+      for_threads([&](Warp& w, int l, const Instruction& i) {
+        w.set(i.dst[0], l, i.reduction == '&' ? votes == expected : i.reduction == '|' ? votes != 0 : votes);
+        w.define(i.dst[0], 1u << l, defined ? 1u << l : 0);
+      });
       for (Warp& w : b.warps) {
         uint32_t here = 0;
         for_lanes(w.bar, [&](int l) {
@@ -413,7 +432,7 @@ struct Scheduler {
             if (id >= 16) fail(w, m, pc, "no such barrier");
             w.bar_id[l] = static_cast<uint8_t>(id);
             ++b.arrived[id];
-            b.expected[id] = i.srcs > 1 ? static_cast<unsigned>(w.get(i.src[1], l)) : 0;
+            b.expected[id] = i.srcs > 1 + (i.reduction != 0) ? static_cast<unsigned>(w.get(i.src[1], l)) : 0;
           });
           w.bar |= m;
           release_barrier(b);

@@ -53,6 +53,7 @@ struct State {
   std::map<const void*, std::pair<Module*, std::string>> functions;
   std::map<const void*, size_t> dynamic_shared;  // cudaFuncSetAttribute
   cudaError_t error = cudaSuccess;
+  cudaError_t failed = cudaSuccess;  // the last error, with its message
   std::string message;
   int device = 0;
   unsigned architecture = 0;
@@ -109,7 +110,12 @@ std::string find_ptx(const unsigned char* fat) {
   return text;
 }
 
-bool is_of_cuda(const std::string& name) { return name.starts_with("cub::") || name.starts_with("thrust::"); }
+// Kernels of CUDA's libraries are not in the report. They run with all of their blocks, because they need not have a
+// loop over the grid, and races are not found in them, because blocks that wait for values of others in memory look
+// like one.
+bool is_of_cuda(const std::string& mangled) {
+  return mangled.starts_with("_ZN3cub") || mangled.starts_with("_ZN6thrust");
+}
 
 void at_end() {
   const State& s = state();
@@ -117,8 +123,8 @@ void at_end() {
   std::map<std::string, Counts> kernels;  // an instance may be in several modules
   for (const auto& module : s.modules) {
     for (const auto& [mangled, kernel] : module->kernels()) {
+      if (is_of_cuda(mangled)) continue;
       const std::string name = readable_name(mangled);
-      if (is_of_cuda(name)) continue;
       kernels[name] += counts(*kernel);
       add_lines(*kernel, lines);
     }
@@ -151,7 +157,7 @@ void at_end() {
 }
 
 cudaError_t fail(cudaError_t error, const std::string& message) {
-  state().error = error;
+  state().error = state().failed = error;
   state().message = message;
   return error;
 }
@@ -160,6 +166,8 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
   State& s = state();
   const auto it = s.functions.find(function);
   if (it == s.functions.end()) return fail(cudaErrorInvalidDeviceFunction, "the kernel is not registered");
+  const bool races = options().races;
+  cudaError_t result = cudaSuccess;
   try {
     Kernel* const kernel = it->second.first->find(it->second.second);
     if (!kernel) throw Error("no PTX of " + it->second.second);
@@ -173,13 +181,16 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                                                      std::to_string(grid.y) + ", " + std::to_string(grid.z) +
                                                      ") blocks");
     }
-    const unsigned share = cooperative ? 1 : options().grid_stride;
+    const bool of_cuda = is_of_cuda(it->second.second);
+    const unsigned share = cooperative || of_cuda ? 1 : options().grid_stride;
     grid.x = (grid.x + share - 1) / share;
+    options().races = races && !of_cuda;
     run(*kernel, {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, cooperative}, arguments);
   } catch (const Error& e) {
-    return fail(cudaErrorLaunchFailure, e.what());
+    result = fail(cudaErrorLaunchFailure, e.what());
   }
-  return cudaSuccess;
+  options().races = races;
+  return result;
 }
 
 struct Configuration {
@@ -259,7 +270,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetLastError() { return std::exchange(state().error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return state().error; }
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : state().message.c_str();
+  if (error == cudaSuccess) return "no error";
+  if (error == state().failed) return state().message.c_str();
+  thread_local std::string other;  // of a library that uses CUDA
+  other = "CUDA error " + std::to_string(error);
+  return other.c_str();
 }
 const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(error); }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -324,6 +339,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
   a->localSizeBytes = k.local;
   a->maxThreadsPerBlock = static_cast<int>(k.max_threads);
   a->numRegs = 64;
+  a->ptxVersion = a->binaryVersion = static_cast<int>(state().architecture);
   return cudaSuccess;
 }
 

@@ -190,6 +190,9 @@ TEST(Integer, Arithmetic) {
   EXPECT_EQ(u64("prmt.b32 %r3, %r1, %r2, 0x5410; cvt.u64.u32 %rd0, %r3;", 0x44332211, 0x88776655), 0x66552211u);
   EXPECT_EQ(u64("lop3.b32 %r3, %r1, %r2, 15, 0xe8; cvt.u64.u32 %rd0, %r3;", 12, 10),
             (12u & 10u) | (12u & 15u) | (10u & 15u));
+  EXPECT_EQ(u64("bmsk.clamp.b32 %r3, %r1, %r2; cvt.u64.u32 %rd0, %r3;", 4, 8), 0xff0u);
+  EXPECT_EQ(u64("bmsk.clamp.b32 %r3, %r1, %r2; cvt.u64.u32 %rd0, %r3;", 28, 8), 0xf0000000u);
+  EXPECT_EQ(u64("bmsk.clamp.b32 %r3, %r1, %r2; cvt.u64.u32 %rd0, %r3;", 32, 8), 0u);
   EXPECT_EQ(u64("clz.b32 %r3, %r1; cvt.u64.u32 %rd0, %r3;", 1), 31u);
   EXPECT_EQ(u64("max.s32 %r3, %r1, %r2; cvt.u64.u32 %rd0, %r3;", static_cast<uint32_t>(-3), 1), 1u);
   EXPECT_EQ(u64("max.u32 %r3, %r1, %r2; cvt.u64.u32 %rd0, %r3;", static_cast<uint32_t>(-3), 1), 0xfffffffdu);
@@ -278,6 +281,23 @@ TEST(Block, BarriersAndSharedMemory) {
                      ".extern .shared .align 16 .b8 memory[];\n");
   EXPECT_EQ(run.what, "");
   for (unsigned t = 0; t < 96; ++t) EXPECT_EQ(r[2 * t], 95 - t);
+}
+
+TEST(Block, BarriersThatReduce) {
+  const auto reduced = [](const std::string& instructions) {
+    Program run{.threads = 96};
+    const auto r = run("setp.eq.s32 %p1, %r0, 77; setp.lt.s32 %p2, %r0, 96;" + instructions +
+                       "cvt.u64.u32 %rd1, %r1; st.global.u64 [%out], %rd1;");
+    EXPECT_EQ(run.what, "");
+    for (unsigned t = 1; t < 96; ++t) EXPECT_EQ(r[2 * t], r[0]);
+    return r[0];
+  };
+  EXPECT_EQ(reduced("bar.red.popc.u32 %r1, 0, %p1;"), 1u);
+  EXPECT_EQ(reduced("bar.red.popc.u32 %r1, 0, !%p1;"), 95u);
+  EXPECT_EQ(reduced("bar.red.popc.u32 %r1, 0, 96, %p2;"), 96u);
+  EXPECT_EQ(reduced("bar.red.or.pred %p3, 0, %p1; selp.u32 %r1, 1, 0, %p3;"), 1u);
+  EXPECT_EQ(reduced("bar.red.and.pred %p3, 0, %p1; selp.u32 %r1, 1, 0, %p3;"), 0u);
+  EXPECT_EQ(reduced("bar.red.and.pred %p3, 0, %p2; selp.u32 %r1, 1, 0, %p3;"), 1u);
 }
 
 TEST(Grid, BlocksThatWaitForOthers) {
