@@ -12,7 +12,7 @@
 #   elementwise/cpu_kernel.cpp                the same for elementwise operators; of three and more in family.h, this file
 #                                             and elementwise/register.cpp are compiled for each
 #   ops/*/cpu/launch.cpp  elementwise/cpu.cpp their launches
-#   ops/*/cuda/*.cu  elementwise/*.cu         CUDA kernels and their launches, if CPPCUDA_CUDA is ON
+#   ops/*/cuda/*.cu  */cuda/*.cu  elementwise/*.cu  CUDA kernels and their launches, if CPPCUDA_CUDA is ON
 #   loops.cpp  ops/*/loops.cpp                kernels of both kinds (kit/loop.h), compiled as C++ and, if CPPCUDA_CUDA is ON,
 #                                             as CUDA
 #
@@ -268,7 +268,8 @@ endfunction()
 # Adds <name>_kernels. It uses variables of cppcuda_add_operators, and sets has_cuda, cuda_files and cpu_objects there.
 macro(_cppcuda_add_kernels)
   # The CUDA files take longest. They come first, because ninja starts with what is defined first.
-  file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/elementwise/*.cu")
+  file(GLOB cuda_files CONFIGURE_DEPENDS "${sources}/ops/*/cuda/*.cu" "${sources}/*/cuda/*.cu"
+         "${sources}/elementwise/*.cu")
   file(GLOB loops CONFIGURE_DEPENDS "${sources}/loops.cpp" "${sources}/ops/*/loops.cpp")
   foreach(file IN LISTS loops) # a file has one language
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${sources}" OUTPUT_VARIABLE cuda_file)

@@ -4,7 +4,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sort.h>
 
 #include <algorithm>
 #include <limits>
@@ -90,7 +89,7 @@ void gather(const Lookup& lookup, const Arguments& a) {
 }
 
 // A scatter on CUDA that adds in a fixed order (params.h). It takes the points in slices, because each term needs about
-// 32 bytes of memory, most of them for the sort.
+// 20 bytes of memory, most of them for the sort.
 template <class T, class P, class Lookup>
 void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOptions& options,
                       int64_t max_terms = int64_t{1} << 24,  // not measured
@@ -102,8 +101,12 @@ void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOpti
   const bool is_wide = rows > max_narrow_row;
   for (int64_t first = 0; first < points; first += max_count) {
     const int64_t count = std::min(points - first, max_count), terms = count * corners;
-    const Tensor row = at::empty({terms}, options.dtype(is_wide ? at::kLong : at::kInt));
-    const Tensor weight = at::empty({terms}, options.dtype(c10::CppTypeToScalarType<kit::opmath<T>>::value));
+    const auto buffer = [&](at::ScalarType dtype) { return at::empty({terms}, options.dtype(dtype)); };
+    const at::ScalarType number = is_wide ? at::kLong : at::kInt;
+    const Tensor buffers[4] = {buffer(number), buffer(number), buffer(at::kInt), buffer(at::kInt)};
+    void* row[] = {buffers[0].mutable_data_ptr(), buffers[1].mutable_data_ptr()};
+    int32_t* term[] = {buffers[2].mutable_data_ptr<int32_t>(), buffers[3].mutable_data_ptr<int32_t>()};
+    const Tensor weight = buffer(c10::CppTypeToScalarType<kit::opmath<T>>::value);
     kit::run(options.device(), TermParams<P, Lookup>{.lookup = p.lookup,
                                                      .batches = p.batches,
                                                      .points = p.points,
@@ -112,9 +115,16 @@ void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOpti
                                                      .point = p.point,
                                                      .direction = p.direction,
                                                      .order = p.order,
-                                                     .row = {row.mutable_data_ptr(), is_wide},
+                                                     .row = {row[0], is_wide},
+                                                     .term = term[0],
                                                      .weight = weight.mutable_data_ptr<kit::opmath<T>>()});
-    const auto [sorted, order] = at::sort(row, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    size_t bytes = 0;
+    SortParams sort{
+        .terms = terms, .is_wide = is_wide, .rows = rows, .row = row, .term = term, .memory = nullptr, .bytes = &bytes};
+    kit::run(options.device(), sort);
+    const Tensor memory = at::empty({static_cast<int64_t>(bytes)}, options.dtype(at::kByte));
+    sort.memory = memory.mutable_data_ptr();
+    kit::run(options.device(), sort);
     SumParams<T> sums{.batches = p.batches,
                       .points = p.points,
                       .levels = levels,
@@ -123,8 +133,8 @@ void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOpti
                       .first = first,
                       .count = count,
                       .terms = terms,
-                      .row = {sorted.mutable_data_ptr(), is_wide},
-                      .order = order.template const_data_ptr<int64_t>(),
+                      .row = {row[0], is_wide},
+                      .term = term[0],
                       .weight = weight.const_data_ptr<kit::opmath<T>>(),
                       .grad = p.grad,
                       .table = p.table,

@@ -51,7 +51,7 @@ struct ScatterParams : Interpolation<T, P, Lookup> {
 };
 
 // A scatter that adds in a fixed order has three steps on CUDA: a kernel writes the row and the weight of each term,
-// torch sorts the terms by their rows, and a kernel sums the terms of each row in that order. A term is the weight of a
+// cub sorts the terms by their rows, and a kernel sums the terms of each row in that order. A term is the weight of a
 // corner times a row of grad. The points of all batches are numbered; those of the next level follow. A call takes
 // `count` of them from `first` on, and corner c of point first + i is term c count + i.
 
@@ -81,15 +81,27 @@ struct TermParams {
   RowsOf<P> point, direction;  // these and `order` as in Interpolation
   Order order;
   RowNumbers row;          // of each term; the number of all rows if the corner is missing
+  int32_t* term;           // the numbers of the terms: 0, 1, 2, ...
   kit::opmath<P>* weight;  // of each term
+};
+
+// Sorts the numbers of rows, and the terms with them. The buffers that hold the result are the first ones afterwards.
+struct SortParams {
+  int64_t terms;
+  bool is_wide;    // as in RowNumbers
+  int64_t rows;    // no number of a row is larger
+  void** row;      // two buffers
+  int32_t** term;  // two buffers
+  void* memory;    // of *bytes; if it is null, nothing is sorted, and *bytes is set
+  size_t* bytes;
 };
 
 template <class T>
 struct SumParams {
   int64_t batches, points, levels, features, rows, first, count;  // rows: of the tables of all batches
   int64_t terms;
-  RowNumbers row;        // of each term, sorted
-  const int64_t* order;  // the numbers of the sorted terms
+  RowNumbers row;       // of each term, sorted
+  const int32_t* term;  // the numbers of the sorted terms
   const kit::opmath<T>* weight;
   RowsOf<T> grad;           // [B, N, levels F]
   kit::opmath<T>* table;    // contiguous, [B, V, F]; the sums are added to it

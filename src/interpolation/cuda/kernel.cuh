@@ -471,6 +471,7 @@ __global__ void __launch_bounds__(kit::threads_per_block)
     for (int c = 0; c < corners; ++c) {
       const int64_t term = c * p.count + i;
       p.row.set(term, at.is_missing(c) ? p.batches * rows : first_row + at.cells.row[c][0]);
+      p.term[term] = static_cast<int32_t>(term);
       p.weight[term] = weight[c];
     }
   });
@@ -505,8 +506,8 @@ __global__ void __launch_bounds__(kit::threads_per_block) sum_kernel(SumParams<T
           rows[k] = first + k < end ? p.row.at(first + k) : p.rows;
           values[k] = 0;
           if (rows[k] == p.rows) continue;
-          const int64_t term = p.order[first + k];
-          const Place place = place_of(work, p.first + count.divide(static_cast<int32_t>(term)).remainder);
+          const int32_t term = p.term[first + k];
+          const Place place = place_of(work, p.first + count.divide(term).remainder);
           const T* grad = p.grad.at(place.batch, place.n);
           values[k] = p.weight[term] * static_cast<A>(grad[(place.group * p.features + f) * p.grad.inner]);
         }

@@ -90,33 +90,40 @@ TEST_P(CudaGridSample3d, PointsAreNumbersOrNot) {
 using CudaGridSample3dInOrder = CudaGridSample3d;
 
 // The fixed order of additions, in slices of a few points, and with row numbers in 64 bits.
-TEST_P(CudaGridSample3dInOrder, SlicesOfPoints) {
+void expect_in_order(const Dtypes& types, const std::array<int64_t, 3>& size, int64_t count,
+                     std::initializer_list<int64_t> slices) {
   using Lookup = op::Lookup;
-  const Tensor points = random({2, 30, 3}, -1.2, 1.2).to(GetParam().wide),
-               grad = random({2, 30, 3}).to(GetParam().narrow);
-  const Tensor expected = std::get<0>(GridSample3d{.size = {3, 2, 2}}.backward(
+  const int64_t depth = size[0], height = size[1], width = size[2];
+  const int64_t rows = 2 * depth * height * width;
+  const Tensor points = random({2, count, 3}, -1.2, 1.2).to(types.wide), grad = random({2, count, 3}).to(types.narrow);
+  const Tensor expected = std::get<0>(GridSample3d{.size = {depth, height, width}}.backward(
       grad.to(at::kDouble), std::nullopt, points.to(at::kDouble), c10::List<bool>({true, false})));
-  cppcuda::kit::visit_dtype(GetParam().narrow, [&]<class T>(std::type_identity<T>) {
+  cppcuda::kit::visit_dtype(types.narrow, [&]<class T>(std::type_identity<T>) {
     using A = cppcuda::kit::opmath<T>;
     const Tensor p = on_cuda(points), g = on_cuda(grad);
-    for (const int64_t max_row : {int64_t{1} << 30, int64_t{23}, int64_t{24}}) {
-      for (const int64_t max_terms : {8, 56, 480}) {
+    for (const int64_t max_row : {int64_t{1} << 30, rows - 1, rows}) {
+      for (const int64_t max_terms : slices) {
         const auto dtype = c10::CppTypeToScalarType<A>::value;
-        const Tensor table = on_cuda(at::zeros({2, 3, 2, 2, 3}, dtype));
+        const Tensor table = on_cuda(at::zeros({2, depth, height, width, 3}, dtype));
         cppcuda::interpolation::ScatterParams<T, T, Lookup> params;
-        params.lookup = {.size = {2, 2, 3}, .padding = op::Padding::zeros, .align_corners = false};
+        params.lookup = {.size = {width, height, depth}, .padding = op::Padding::zeros, .align_corners = false};
         params.batches = 2;
-        params.points = 30;
+        params.points = count;
         params.features = 3;
         params.point = cppcuda::kit::rows_of<T>(p, 1);
         params.grad = cppcuda::kit::rows_of<T>(g, 1);
         params.table = table.mutable_data_ptr<A>();
         cppcuda::interpolation::scatter_in_order(params, p.options(), max_terms, max_row);
-        EXPECT_TRUE(close(table.cpu(), expected, 8 * GetParam().tolerance)) << max_terms << ", " << max_row;
+        EXPECT_TRUE(close(table.cpu(), expected, 8 * types.tolerance)) << max_terms << ", " << max_row;
       }
     }
   });
 }
+
+TEST_P(CudaGridSample3dInOrder, SlicesOfPoints) { expect_in_order(GetParam(), {3, 2, 2}, 30, {8, 56, 480}); }
+
+// The sort has blocks that wait for others from 4,000 terms on, and a pass over the terms for each 8 bits of a row.
+TEST_P(CudaGridSample3dInOrder, ManyTerms) { expect_in_order(GetParam(), {8, 7, 9}, 600, {9600}); }
 
 TEST_P(CudaGridSample3d, NothingToDo) {
   for (const auto& [points, features] : {std::pair{0, 2}, {3, 0}}) {

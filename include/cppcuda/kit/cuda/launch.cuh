@@ -42,6 +42,17 @@ class DeviceScope {
   int device_, previous_ = 0;
 };
 
+// Calls f(cudaStream_t), which returns a cudaError_t, with the stream's device as the current one.
+template <class F>
+void on_stream(CudaStream& stream, F f) {
+  const DeviceScope scope(stream.device);
+  cudaError_t error = scope.error;
+  if (error == cudaSuccess) error = f(static_cast<cudaStream_t>(stream.handle));
+  const cudaError_t last = cudaGetLastError();  // also of calls before this one
+  if (error == cudaSuccess) error = last;
+  if (error != cudaSuccess && stream.error.empty()) stream.error = error_text(error);
+}
+
 // A grid without blocks launches nothing. This is not <<<...>>>, so that a C++ compiler takes it, too: a test runs it
 // with a mock of CUDA's runtime.
 template <class... Params>
@@ -51,14 +62,10 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, CudaStream& str
   static_assert((((sizeof(Params) + 7) / 8 * 8) + ... + 0) <= 4096,
                 "the parameters of a kernel take at most 4096 bytes");
   if (shape.blocks == 0) return;
-  const DeviceScope scope(stream.device);
-  if (scope.error == cudaSuccess) {
+  on_stream(stream, [&](cudaStream_t handle) {
     void* arguments[] = {&params...};
-    cudaLaunchKernel(kernel, shape.blocks, shape.threads, arguments, shape.shared_bytes,
-                     static_cast<cudaStream_t>(stream.handle));
-  }
-  const cudaError_t error = cudaGetLastError();  // also of the calls before this one
-  if (error != cudaSuccess && stream.error.empty()) stream.error = error_text(error);
+    return cudaLaunchKernel(kernel, shape.blocks, shape.threads, arguments, shape.shared_bytes, handle);
+  });
 }
 
 // The number of blocks of a kernel that the stream's device holds at once. CUDA is asked once for each kernel and
