@@ -9,6 +9,8 @@ The columns, for each kernel and architecture, computed from the output of cuobj
   local      bytes of local memory per thread: the stack frame and declared local memory
   shared     bytes of static shared memory per block; from sm_90 on, with the 1,024 that the system reserves
   ld16 st16  16-byte loads and 16-byte stores
+  fma/lds    multiplications (FFMA, DFMA) per 16-byte load of shared memory, if a kernel has such loads. A load takes
+             two clocks of an SM or more, and an FFMA of a warp a quarter of one: below 8 the loads are the bound
 
 A pack is an aligned vector of values, loaded and stored with one instruction. A kernel with packs is one whose first
 template argument N is at least 2, and N values of one of its element types take 16 bytes or more; N = 1 is for memory
@@ -206,6 +208,7 @@ class Kernel:
     shared: int
     wide_loads: int
     wide_stores: int
+    fma_per_load: float | None
     problems: tuple[str, ...]
 
 
@@ -233,6 +236,7 @@ def problems_of(packs: bool, local: int, code: list[Instruction]) -> tuple[str, 
 def kernel_of(arch: str, symbol: str, function: str, code: list[Instruction], resources: Resources) -> Kernel:
     name = short_name(function)
     local = resources.stack + resources.local
+    shared_loads = sum(i.opcode.startswith("LDS") and i.bytes >= 16 for i in code)
     return Kernel(
         arch=arch,
         symbol=symbol,
@@ -245,6 +249,7 @@ def kernel_of(arch: str, symbol: str, function: str, code: list[Instruction], re
         shared=resources.shared,
         wide_loads=sum(i.is_load and i.bytes >= 16 for i in code),
         wide_stores=sum(i.is_store and i.bytes >= 16 for i in code),
+        fma_per_load=sum(i.opcode.startswith(("FFMA", "DFMA")) for i in code) / shared_loads if shared_loads else None,
         problems=problems_of(moves_packs(name), local, code),
     )
 
@@ -350,11 +355,12 @@ def row(kernel: Kernel) -> list[str]:
         str(kernel.shared),
         str(kernel.wide_loads),
         str(kernel.wide_stores),
+        "" if kernel.fma_per_load is None else f"{kernel.fma_per_load:.1f}",
         "WRONG" if kernel.problems else "",
     ]
 
 
-HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", ""]
+HEADER = ["kernel", "regs", "spills", "local", "shared", "ld16", "st16", "fma/lds", ""]
 
 
 def table(kernels: list[Kernel]) -> str:

@@ -157,6 +157,12 @@ def test_a_split_pack_is_found() -> None:
     assert not kernel_of(SCALARS, text).problems
 
 
+def test_multiplications_per_load_of_shared_memory() -> None:
+    text = "LDS.128 R4, [R2]\n" + 6 * "FFMA R8, R4, R9, R8\n"
+    assert kernel_of(SCALARS, text).fma_per_load == 6
+    assert kernel_of(SCALARS, "LDS R4, [R2]\nFFMA R8, R4, R9, R8").fma_per_load is None
+
+
 def test_three_numbers_are_not_a_pack() -> None:
     """The gradient of a point, in float32 and in float64. The next point, through the same register, is separate."""
     for width, size in (("", 4), (".64", 8)):
