@@ -235,6 +235,13 @@ struct PointLoop {
     alignas(64) A in[Math::in_count][block], out[Math::out_count][block];
     for (int64_t begin = 0; begin < n; begin += block) {
       const int64_t count = n - begin < block ? n - begin : block;
+      // Memory works on a later block while this one is computed.
+      for_constants<tensors>([&](auto t) CPPCUDA_LAMBDA {
+        constexpr int64_t bytes = Math::own[t].count() * static_cast<int64_t>(sizeof(T));
+        if (data[t] == nullptr || steps[t] != bytes) return;
+        const char* const later = data[t] + (begin + 2 * block) * bytes;
+        for (int64_t k = 0; k < block * bytes; k += 64) __builtin_prefetch(later + k);
+      });
       for_constants<Math::inputs>([&](auto i) CPPCUDA_LAMBDA {
         constexpr int t = Math::outputs + i, row = Math::first_row(t);
         if (steps[t] == 0) {  // all points have the same values
@@ -272,7 +279,35 @@ struct PointLoop {
     return result;
   }
 
-  // Copies the values of n points to rows. The compiler makes vector instructions of the loop over few dense values.
+  // Copies n points of values that lie next to each other to rows, or back. The compiler makes vector instructions of
+  // this for two, three and four values; with six, nine and twelve, each third is copied to rows first.
+  template <int values, int64_t row>
+  CPPCUDA_INLINE static void to_rows(const T* from, int64_t n, T* to) {
+    if constexpr (values > 4 && values % 3 == 0) {
+      constexpr int64_t third = block * values / 3;
+      alignas(64) T thirds[3 * third];
+      to_rows<3, third>(from, n * values / 3, thirds);
+      for (int k = 0; k < 3; ++k) to_rows<values / 3, 3 * row>(thirds + k * third, n, to + k * row);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) to[v * row + i] = from[i * values + v];
+      }
+    }
+  }
+  template <int values, int64_t row>
+  CPPCUDA_INLINE static void from_rows(const T* from, int64_t n, T* to) {
+    if constexpr (values > 4 && values % 3 == 0) {
+      constexpr int64_t third = block * values / 3;
+      alignas(64) T thirds[3 * third];
+      for (int k = 0; k < 3; ++k) from_rows<values / 3, 3 * row>(from + k * row, n, thirds + k * third);
+      from_rows<3, third>(thirds, n * values / 3, to);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        for (int v = 0; v < values; ++v) to[i * values + v] = from[v * row + i];
+      }
+    }
+  }
+
   template <int values>
   CPPCUDA_INLINE static void read(const char* from, int64_t step, const int64_t* distances, int64_t n,
                                   A (*rows)[block]) {
@@ -284,10 +319,7 @@ struct PointLoop {
         return narrow;
     }();
     if (is_dense<values>(step, distances)) {
-      const T* const dense = reinterpret_cast<const T*>(from);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int v = 0; v < values; ++v) to[v][i] = dense[i * values + v];
-      }
+      to_rows<values, block>(reinterpret_cast<const T*>(from), n, to[0]);
     } else {
       for (int v = 0; v < values; ++v) {
         for (int64_t i = 0; i < n; ++i) __builtin_memcpy(&to[v][i], from + i * step + distances[v], sizeof(T));
@@ -319,10 +351,7 @@ struct PointLoop {
       }
     }
     if (is_dense<values>(step, distances)) {
-      T* const dense = reinterpret_cast<T*>(to);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int v = 0; v < values; ++v) dense[i * values + v] = from[v][i];
-      }
+      from_rows<values, block>(from[0], n, reinterpret_cast<T*>(to));
     } else {
       for (int v = 0; v < values; ++v) {
         for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * step + distances[v], &from[v][i], sizeof(T));
