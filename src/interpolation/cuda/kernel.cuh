@@ -216,7 +216,12 @@ __device__ void store_sums(A* to, const Lanes& lanes, A (&sum)[axes], bool adds)
 // ---- gather
 
 // The blocks per multiprocessor, for __launch_bounds__. More would leave too few registers: the compiler then issues
-// fewer loads at once, or spills (tools/run kernel_report).
+// fewer loads at once, or spills (tools/run kernel_report). From compute capability 12.0 on it needs more of them.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int fewer_blocks = 1;
+#else
+constexpr int fewer_blocks = 0;
+#endif
 template <class T>
 constexpr int forward_blocks(int axes, int width) {
   return sizeof(T) == 8 || axes == 4 || width == 8 ? 4 : 5;
@@ -227,11 +232,11 @@ constexpr int slopes_blocks() {
 }
 template <class T>
 constexpr int grad_points_blocks(int width) {
-  return sizeof(T) == 8 || width == 8 ? 3 : width * sizeof(T) == 16 ? 4 : 5;
+  return (sizeof(T) == 8 || width == 8 ? 3 : width * sizeof(T) == 16 ? 4 : 5) - fewer_blocks;
 }
 template <class T>
 constexpr int double_backward_blocks(int axes) {
-  return sizeof(T) == 8 ? 2 : axes == 4 ? 3 : 4;
+  return (sizeof(T) == 8 ? 2 : axes == 4 ? 3 : 4) - fewer_blocks;
 }
 
 template <int N, class T, class Lookup>
