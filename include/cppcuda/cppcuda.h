@@ -10,6 +10,10 @@
 #include <cppcuda/ops/lltm_cell.h>
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>
+#include <cppcuda/ops/spline_sample2d.h>
+#include <cppcuda/ops/spline_sample3d.h>
+#include <cppcuda/ops/spline_splat2d.h>
+#include <cppcuda/ops/spline_splat3d.h>
 #include <cppcuda/ops/trilinear.h>
 #include <cppcuda/ops/trilinear_indexed.h>
 #include <cppcuda/ops/trilinear_indexed_with_grad.h>

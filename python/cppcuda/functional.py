@@ -17,6 +17,10 @@ __all__ = [
     "quick_gelu_",
     "sigmoid",
     "sigmoid_",
+    "spline_sample2d",
+    "spline_sample3d",
+    "spline_splat2d",
+    "spline_splat3d",
     "trilinear",
     "trilinear_indexed",
     "trilinear_indexed_with_grad",
@@ -345,6 +349,139 @@ def _check_padding_mode(mode: Any) -> None:
     """Raises TypeError if `mode` is not a string; the operator checks the strings."""
     if not isinstance(mode, str):
         raise TypeError(f"grid_sample3d: padding_mode must be 'zeros', 'border' or 'reflection', got {mode!r}")
+
+
+def spline_sample2d(input: Tensor, points: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
+    r"""Samples an image of B-spline coefficients at points; see :func:`spline_sample3d`.
+
+    Args:
+        input: ``[H, W, F]`` or ``[B, H, W, F]``, with any strides.
+        points: ``[N, 2]`` or ``[B, N, 2]``, coordinates (y, x) in pixels.
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"``, ``"grid-wrap"``, ``"nearest"`` or ``"grid-constant"``.
+
+    Returns:
+        ``[N, F]`` or ``[B, N, F]``, contiguous, in the dtype of ``input``.
+
+    Raises:
+        TypeError: if ``input`` or ``points`` is not a tensor, or ``border`` is not a string.
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
+    """
+    if not (isinstance(input, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_sample2d", input=input, points=points)
+        _check_border("spline_sample2d", border)
+    return torch.ops.cppcuda.spline_sample2d(input, points, order, border)
+
+
+def spline_sample3d(input: Tensor, points: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
+    r"""Samples a volume of B-spline coefficients at points, as ``scipy.ndimage.map_coordinates`` with
+    ``prefilter=False``.
+
+    .. math::
+        \text{out}_{nf} = \sum_{i_z,i_y,i_x} b(z - i_z) \, b(y - i_y) \, b(x - i_x) \, \text{input}_{i_z,i_y,i_x,f}
+
+    where :math:`z, y, x` are the coordinates of point :math:`n` and :math:`b` is the B-spline of ``order``. Order 0 is
+    the nearest coefficient, and order 1 linear interpolation. From order 2 on the coefficients are not the values of
+    the image: those of an image come from ``scipy.ndimage.spline_filter``.
+
+    Args:
+        input: ``[D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any strides. D, H and W are 1 to
+            2**30.
+        points: ``[N, 3]``, coordinates (z, y, x) in voxels, in the order of the axes of ``input``: 0 is the centre of
+            the first coefficient along an axis. In the dtype of ``input``, with any strides; they may be float32 if
+            ``input`` has 16 bits.
+        order: 0 to 5.
+        border: what coefficients outside are, with the names of scipy: ``"mirror"``, those inside, mirrored at the
+            centres of the first and the last one; ``"reflect"``, mirrored at the outer borders of these;
+            ``"grid-wrap"``, periodic; ``"nearest"``, the first or the last one; ``"grid-constant"``, 0.
+
+    Returns:
+        ``[N, F]``, contiguous, in the dtype of ``input``. Weights and sums are computed in float32, or in float64 for
+        float64. A point with a NaN has NaN, and so has an infinite one if the border repeats the coefficients.
+
+    A batch ``[B, D, H, W, F]`` with ``[B, N, 3]`` gives ``[B, N, F]``. N, B and F may be 0. The positions of
+    :func:`grid_sample3d` with ``align_corners=True`` are ``(points.flip(-1) + 1) / 2 * (size - 1)``, where ``size`` is
+    the tensor of D, H and W, and ``"mirror"`` is its ``"reflection"``. For an affine matrix that takes voxels to
+    millimetres, such as nibabel's, positions are ``(millimetres - affine[:3, 3]) @ affine[:3, :3].inverse().T``.
+
+    Gradients, for the weight :math:`w_{nc}` of coefficient c at point n: the sum of :math:`w_{nc} \, \text{grad}_{nf}`
+    over the points for ``input``, and :math:`\sum_{cf} \partial_k w_{nc} \, \text{input}_{cf} \, \text{grad}_{nf}` for
+    coordinate k of ``points``. The operator is differentiable any number of times, in reverse and forward mode. First
+    and second derivatives are computed in one pass each. Derivative number ``order`` jumps at the knots, which are at
+    the coefficients if ``order`` is odd and in the middle between them if it is even; there it is the one of the side
+    of the greater coordinates.
+
+    Results have the same bits on every run and for any number of threads. On a GPU this holds for the gradient of
+    ``input`` only under ``torch.use_deterministic_algorithms(True)``, which selects a slower way without float atomics.
+
+    Under autocast ``input`` keeps its dtype and 16-bit ``points`` become float32.
+
+    Raises:
+        TypeError: if ``input`` or ``points`` is not a tensor, or ``border`` is not a string.
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
+
+    The weights follow from the recursion of C. de Boor, "On calculating with B-splines", 1972; their use for images is
+    that of M. Unser, A. Aldroubi and M. Eden, "B-spline signal processing", 1993.
+    """
+    if not (isinstance(input, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_sample3d", input=input, points=points)
+        _check_border("spline_sample3d", border)
+    return torch.ops.cppcuda.spline_sample3d(input, points, order, border)
+
+
+def spline_splat2d(values: Tensor, points: Tensor, size: list[int], order: int = 3, border: str = "mirror") -> Tensor:
+    r"""Adds values to an image of B-spline coefficients; see :func:`spline_splat3d`.
+
+    Args:
+        values: ``[N, F]`` or ``[B, N, F]``.
+        points: ``[N, 2]`` or ``[B, N, 2]``, coordinates (y, x) in pixels.
+        size: H and W.
+        order: 0 to 5.
+        border: as in :func:`spline_sample3d`.
+
+    Returns:
+        ``[H, W, F]`` or ``[B, H, W, F]``, contiguous, in the dtype of ``values``.
+    """
+    if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_splat2d", values=values, points=points)
+        _check_border("spline_splat2d", border)
+    return torch.ops.cppcuda.spline_splat2d(values, points, size, order, border)
+
+
+def spline_splat3d(values: Tensor, points: Tensor, size: list[int], order: int = 3, border: str = "mirror") -> Tensor:
+    r"""The adjoint of :func:`spline_sample3d`, and the gradient of its ``input``: adds the values of points to the
+    coefficients that they depend on.
+
+    .. math::
+        \text{out}_{i_z,i_y,i_x,f} = \sum_n b(z - i_z) \, b(y - i_y) \, b(x - i_x) \, \text{values}_{nf}
+
+    Args:
+        values: ``[N, F]`` or ``[B, N, F]``, of dtype float64, float32, float16 or bfloat16.
+        points: ``[N, 3]`` or ``[B, N, 3]``, coordinates (z, y, x) in voxels.
+        size: D, H and W.
+        order: 0 to 5.
+        border: as in :func:`spline_sample3d`. Values outside are added to the coefficients that have their place.
+
+    Returns:
+        ``[D, H, W, F]`` or ``[B, D, H, W, F]``, contiguous, in the dtype of ``values``. Sums are computed in float32,
+        or in float64 for float64, in the order of the points; on a GPU that holds only under
+        ``torch.use_deterministic_algorithms(True)``.
+
+    Differentiable in ``values`` and ``points``, any number of times.
+
+    Raises:
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
+    """
+    if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_splat3d", values=values, points=points)
+        _check_border("spline_splat3d", border)
+    return torch.ops.cppcuda.spline_splat3d(values, points, size, order, border)
+
+
+def _check_border(op: str, border: Any) -> None:
+    """Raises TypeError if `border` is not a string; the operator checks the strings."""
+    if not isinstance(border, str):
+        raise TypeError(f"{op}: border must be a string, got {border!r}")
 
 
 def trilinear_indexed(table: Tensor, corners: Tensor, points: Tensor) -> Tensor:

@@ -19,6 +19,6 @@ using DoubleBackward =
                     kit::GradientReads<"points", "grad", Features, "points", "grad_grad_points">, More...>;
 
 // The weights are differentiated order[k] times by coordinate k.
-using OrderArgument = kit::FurtherArguments<"int[] order=[]">;
+using DerivativeArgument = kit::FurtherArguments<"int[] derivative=[]">;
 
 }  // namespace cppcuda::interpolation

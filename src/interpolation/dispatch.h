@@ -28,6 +28,7 @@ class Sums {
   A* data() const {
     return sums_.defined() ? sums_.mutable_data_ptr<A>() : nullptr;
   }
+  const Tensor& get() const { return sums_; }
   void zero() const { sums_.zero_(); }
   void finish() const {
     if (to_.defined() && !sums_.is_same(to_)) to_.copy_(sums_);
@@ -88,17 +89,26 @@ void gather(const Lookup& lookup, const Arguments& a) {
   grad_points.finish();
 }
 
-// A scatter on CUDA that adds in a fixed order (params.h). It takes the points in slices, because each term needs about
-// 20 bytes of memory, most of them for the sort.
-template <class T, class P, class Lookup>
-void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOptions& options,
-                      int64_t max_terms = int64_t{1} << 24,  // not measured
-                      int64_t max_narrow_row = std::numeric_limits<int32_t>::max()) {
-  constexpr int64_t corners = int64_t{1} << Lookup::axes;
-  const int64_t levels = p.lookup.levels(), rows = p.batches * p.lookup.end_row(static_cast<int>(levels) - 1);
-  const int64_t points = p.batches * p.points * levels;
+// The terms of some points, whose kernel sets them.
+template <class A>
+struct Terms {
+  int64_t first, count;
+  RowNumbers row;
+  int32_t* term;
+  A* weight;
+};
+
+// A scatter on CUDA that adds in a fixed order (params.h). `sums` lacks the terms, and set_terms(Terms) runs the kernel
+// that sets those of `corners` per point. It takes the points in slices, because each term needs about 20 bytes of
+// memory, most of them for the sort.
+template <class T, class SetTerms>
+void sum_in_order(SumParams<T> sums, int64_t corners, const at::TensorOptions& options, SetTerms set_terms,
+                  int64_t max_terms = int64_t{1} << 24,  // not measured
+                  int64_t max_narrow_row = std::numeric_limits<int32_t>::max()) {
+  using A = kit::opmath<T>;
+  const int64_t points = sums.batches * sums.points * sums.levels;
   const int64_t max_count = std::max<int64_t>(1, max_terms / corners);
-  const bool is_wide = rows > max_narrow_row;
+  const bool is_wide = sums.rows > max_narrow_row;
   for (int64_t first = 0; first < points; first += max_count) {
     const int64_t count = std::min(points - first, max_count), terms = count * corners;
     const auto buffer = [&](at::ScalarType dtype) { return at::empty({terms}, options.dtype(dtype)); };
@@ -106,43 +116,61 @@ void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOpti
     const Tensor buffers[4] = {buffer(number), buffer(number), buffer(at::kInt), buffer(at::kInt)};
     void* row[] = {buffers[0].mutable_data_ptr(), buffers[1].mutable_data_ptr()};
     int32_t* term[] = {buffers[2].mutable_data_ptr<int32_t>(), buffers[3].mutable_data_ptr<int32_t>()};
-    const Tensor weight = buffer(c10::CppTypeToScalarType<kit::opmath<T>>::value);
-    kit::run(options.device(), TermParams<P, Lookup>{.lookup = p.lookup,
-                                                     .batches = p.batches,
-                                                     .points = p.points,
-                                                     .first = first,
-                                                     .count = count,
-                                                     .point = p.point,
-                                                     .direction = p.direction,
-                                                     .order = p.order,
-                                                     .row = {row[0], is_wide},
-                                                     .term = term[0],
-                                                     .weight = weight.mutable_data_ptr<kit::opmath<T>>()});
+    const Tensor weight = buffer(c10::CppTypeToScalarType<A>::value);
+    set_terms(Terms<A>{.first = first,
+                       .count = count,
+                       .row = {row[0], is_wide},
+                       .term = term[0],
+                       .weight = weight.mutable_data_ptr<A>()});
     size_t bytes = 0;
-    SortParams sort{
-        .terms = terms, .is_wide = is_wide, .rows = rows, .row = row, .term = term, .memory = nullptr, .bytes = &bytes};
+    SortParams sort{.terms = terms,
+                    .is_wide = is_wide,
+                    .rows = sums.rows,
+                    .row = row,
+                    .term = term,
+                    .memory = nullptr,
+                    .bytes = &bytes};
     kit::run(options.device(), sort);
     const Tensor memory = at::empty({static_cast<int64_t>(bytes)}, options.dtype(at::kByte));
     sort.memory = memory.mutable_data_ptr();
     kit::run(options.device(), sort);
-    SumParams<T> sums{.batches = p.batches,
-                      .points = p.points,
-                      .levels = levels,
-                      .features = p.features,
-                      .rows = rows,
-                      .first = first,
-                      .count = count,
-                      .terms = terms,
-                      .row = {row[0], is_wide},
-                      .term = term[0],
-                      .weight = weight.const_data_ptr<kit::opmath<T>>(),
-                      .grad = p.grad,
-                      .table = p.table,
-                      .partial = nullptr};
-    const Tensor partial = at::empty({sums.runs(), p.features}, weight.options());
-    sums.partial = partial.mutable_data_ptr<kit::opmath<T>>();
+    sums.first = first;
+    sums.count = count;
+    sums.terms = terms;
+    sums.row = {row[0], is_wide};
+    sums.term = term[0];
+    sums.weight = weight.const_data_ptr<A>();
+    const Tensor partial = at::empty({sums.runs(), sums.features}, weight.options());
+    sums.partial = partial.mutable_data_ptr<A>();
     kit::run(options.device(), sums);
   }
+}
+
+// Further arguments are those of sum_in_order.
+template <class T, class P, class Lookup, class... Limits>
+void scatter_in_order(const ScatterParams<T, P, Lookup>& p, const at::TensorOptions& options, Limits... limits) {
+  const int64_t levels = p.lookup.levels();
+  const SumParams<T> sums{.batches = p.batches,
+                          .points = p.points,
+                          .levels = levels,
+                          .features = p.features,
+                          .rows = p.batches * p.lookup.end_row(static_cast<int>(levels) - 1),
+                          .grad = p.grad,
+                          .table = p.table};
+  const auto set_terms = [&](const auto& terms) {
+    kit::run(options.device(), TermParams<P, Lookup>{.lookup = p.lookup,
+                                                     .batches = p.batches,
+                                                     .points = p.points,
+                                                     .first = terms.first,
+                                                     .count = terms.count,
+                                                     .point = p.point,
+                                                     .direction = p.direction,
+                                                     .order = p.order,
+                                                     .row = terms.row,
+                                                     .term = terms.term,
+                                                     .weight = terms.weight});
+  };
+  sum_in_order(sums, int64_t{1} << Lookup::axes, options, set_terms, limits...);
 }
 
 template <class Lookup>

@@ -11,8 +11,8 @@
 // w_c. A derivative in a direction v is w_c(v) = sum_k v_k d_k w_c.
 //
 // Operators compute the first and second derivatives in one pass each. Those of the second ones call DoubleBackward
-// with weights that are differentiated by a coordinate, its attribute `order`, so there are kernels for all orders. An
-// operator's formulas are templates over a struct in its op.cpp, its family:
+// with weights that are differentiated by a coordinate, its attribute `derivative`, so there are kernels for all
+// orders. An operator's formulas are templates over a struct in its op.cpp, its family:
 //
 //   struct Volume {
 //     using Forward = ..., Backward = ..., DoubleBackward = ...;
@@ -109,7 +109,7 @@ class Operators {
     if constexpr (requires { Family::double_backward_of_order(call, order); }) {
       return is_given(order) ? Family::double_backward_of_order(call, order) : call.run();
     } else {
-      call.template attribute<"order">() = order;
+      call.template attribute<"derivative">() = order;
       return call.run();
     }
   }
@@ -322,8 +322,8 @@ struct DoubleBackwardFormula {
  private:
   // trilinear's operator has no `order`.
   static Orders order(const kit::Saved<DoubleBackwardFormula>& saved) {
-    if constexpr (Op::declaration.find_argument("order") < Op::declaration.arguments.size()) {
-      return saved.template attribute<"order">();
+    if constexpr (Op::declaration.find_argument("derivative") < Op::declaration.arguments.size()) {
+      return saved.template attribute<"derivative">();
     }
     return {};
   }

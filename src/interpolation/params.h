@@ -98,14 +98,14 @@ struct SortParams {
 
 template <class T>
 struct SumParams {
-  int64_t batches, points, levels, features, rows, first, count;  // rows: of the tables of all batches
-  int64_t terms;
-  RowNumbers row;       // of each term, sorted
-  const int32_t* term;  // the numbers of the sorted terms
-  const kit::opmath<T>* weight;
-  RowsOf<T> grad;           // [B, N, levels F]
-  kit::opmath<T>* table;    // contiguous, [B, V, F]; the sums are added to it
-  kit::opmath<T>* partial;  // [runs, F]: sums of terms whose row has terms in an earlier run
+  int64_t batches, points, levels, features, rows;  // rows: of the tables of all batches
+  RowsOf<T> grad;                                   // [B, N, levels F]
+  kit::opmath<T>* table;                            // contiguous, [B, V, F]; the sums are added to it
+  int64_t first = 0, count = 0, terms = 0;
+  RowNumbers row = {};            // of each term, sorted
+  const int32_t* term = nullptr;  // the numbers of the sorted terms
+  const kit::opmath<T>* weight = nullptr;
+  kit::opmath<T>* partial = nullptr;  // [runs, F]: sums of terms whose row has terms in an earlier run
 
   // Threads sum runs of so many terms. Not measured.
   static constexpr int64_t run = 32;

@@ -32,7 +32,7 @@ namespace detail {
 
 #if defined(__CUDACC__)
 template <class Loop>
-__global__ void __launch_bounds__(threads_per_block) loop_kernel(const Loop loop) {
+__global__ void __launch_bounds__(threads_per_block, 1) loop_kernel(const Loop loop) {
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < loop.count; i += threads) loop(i);
 }

@@ -77,7 +77,7 @@ void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<D
   interpolation::run_double_backward(
       lookup(args, C10_AS_INTARRAYREF_SLOW(args.get<"size">())), args["grad"], as_table(args["input"]), args["points"],
       as_table(args["grad_grad_input"]), args["grad_grad_points"],
-      interpolation::order_of(DoubleBackward::base_name(), args.get<"order">(), args["points"]), out["grad(grad)"],
+      interpolation::order_of(DoubleBackward::base_name(), args.get<"derivative">(), args["points"]), out["grad(grad)"],
       as_table(out["grad(input)"]), out["grad(points)"]);
 }
 

@@ -10,6 +10,6 @@ using Forward = kit::Op<
     kit::Independent<"N", "F">>;
 
 using Backward = interpolation::Backward<Forward, "input">;
-using DoubleBackward = interpolation::DoubleBackward<Backward, "input", interpolation::OrderArgument>;
+using DoubleBackward = interpolation::DoubleBackward<Backward, "input", interpolation::DerivativeArgument>;
 
 }  // namespace cppcuda::ops::grid_sample3d

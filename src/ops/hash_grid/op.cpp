@@ -90,7 +90,7 @@ void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out
 void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<DoubleBackward>& out) {
   const Tensor& points = args["points"];
   const auto config = args.config();
-  const auto order = interpolation::order_of(DoubleBackward::base_name(), args.get<"order">(), points);
+  const auto order = interpolation::order_of(DoubleBackward::base_name(), args.get<"derivative">(), points);
   with_lookup(points.size(-1), config, [&](const auto& lookup) {
     interpolation::run_double_backward(lookup, args["grad"], as_table(args["params"], config), points,
                                        as_table(args["grad_grad_params"], config), args["grad_grad_points"], order,

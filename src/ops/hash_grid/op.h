@@ -15,6 +15,6 @@ using Forward = kit::Op<
     Config, kit::Independent<"N">>;
 
 using Backward = interpolation::Backward<Forward, "params">;
-using DoubleBackward = interpolation::DoubleBackward<Backward, "params", interpolation::OrderArgument>;
+using DoubleBackward = interpolation::DoubleBackward<Backward, "params", interpolation::DerivativeArgument>;
 
 }  // namespace cppcuda::ops::hash_grid

@@ -70,7 +70,7 @@ void backward(const kit::Args<Backward>& args, const kit::Outputs<Backward>& out
 }
 
 void double_backward(const kit::Args<DoubleBackward>& args, const kit::Outputs<DoubleBackward>& out) {
-  const auto order = interpolation::order_of(DoubleBackward::base_name(), args.get<"order">(), args["points"]);
+  const auto order = interpolation::order_of(DoubleBackward::base_name(), args.get<"derivative">(), args["points"]);
   with_lookup(args, args.get<"size">()[0].expect_int(), [&](const auto& lookup) {
     interpolation::run_double_backward(lookup, args["grad"], args["table"], args["points"], args["grad_grad_table"],
                                        args["grad_grad_points"], order, out["grad(grad)"], out["grad(table)"],

@@ -10,7 +10,7 @@ using Forward = kit::Op<
     kit::Independent<"N", "F">>;
 
 using Backward = interpolation::Backward<Forward, "table">;
-using DoubleBackward = interpolation::DoubleBackward<Backward, "table", interpolation::OrderArgument>;
+using DoubleBackward = interpolation::DoubleBackward<Backward, "table", interpolation::DerivativeArgument>;
 
 // gradient[n, f, k] is the derivative of value[n, f] by points[n, k].
 using WithGrad = kit::Op<
