@@ -10,6 +10,8 @@
 #include <cppcuda/ops/lltm_cell.h>
 #include <cppcuda/ops/quick_gelu.h>
 #include <cppcuda/ops/sigmoid.h>
+#include <cppcuda/ops/spline_prefilter2d.h>
+#include <cppcuda/ops/spline_prefilter3d.h>
 #include <cppcuda/ops/spline_sample2d.h>
 #include <cppcuda/ops/spline_sample3d.h>
 #include <cppcuda/ops/spline_splat2d.h>

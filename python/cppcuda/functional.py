@@ -17,6 +17,8 @@ __all__ = [
     "quick_gelu_",
     "sigmoid",
     "sigmoid_",
+    "spline_prefilter2d",
+    "spline_prefilter3d",
     "spline_sample2d",
     "spline_sample3d",
     "spline_splat2d",
@@ -351,6 +353,58 @@ def _check_padding_mode(mode: Any) -> None:
         raise TypeError(f"grid_sample3d: padding_mode must be 'zeros', 'border' or 'reflection', got {mode!r}")
 
 
+def spline_prefilter2d(input: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
+    r"""Computes the coefficients of the B-spline that has the values of an image; see :func:`spline_prefilter3d`.
+
+    Args:
+        input: ``[H, W, F]`` or ``[B, H, W, F]``, with any strides.
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"`` or ``"grid-wrap"``.
+
+    Returns:
+        The shape and dtype of ``input``, contiguous.
+
+    Raises:
+        TypeError: if ``input`` is not a tensor, or ``border`` is not a string.
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts.
+    """
+    if not (isinstance(input, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_prefilter2d", input=input)
+        _check_border("spline_prefilter2d", border)
+    return torch.ops.cppcuda.spline_prefilter2d(input, order, border)
+
+
+def spline_prefilter3d(input: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
+    r"""Computes the coefficients of the B-spline that has the values of a volume, as ``scipy.ndimage.spline_filter``:
+    :func:`spline_sample3d` of the result at voxel (z, y, x) is ``input[z, y, x]``.
+
+    Args:
+        input: ``[D, H, W, F]`` or ``[B, D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any
+            strides. D, H and W are 1 to 2**30.
+        order: 0 to 5. Orders 0 and 1 copy ``input``.
+        border: ``"mirror"``, ``"reflect"`` or ``"grid-wrap"``, as in :func:`spline_sample3d`. The coefficients are
+            exact for all sizes; those of scipy are not with ``"reflect"`` along short axes. ``"nearest"`` and
+            ``"grid-constant"`` have no exact filter: pad the volume by 12 values on each side, filter it with
+            ``"mirror"``, and add 12 to the points, as ``scipy.ndimage.map_coordinates`` does.
+
+    Returns:
+        The shape and dtype of ``input``, contiguous. It is computed in float32, or in float64 for float64.
+
+    The operator is linear, so its gradient is its adjoint. It is differentiable any number of times, in reverse and
+    forward mode. Results have the same bits on every run and for any number of threads.
+
+    Raises:
+        TypeError: if ``input`` is not a tensor, or ``border`` is not a string.
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts.
+
+    The filter is that of M. Unser, A. Aldroubi and M. Eden, "B-spline signal processing", 1993.
+    """
+    if not (isinstance(input, Tensor) and isinstance(border, str)):
+        _check_tensors("spline_prefilter3d", input=input)
+        _check_border("spline_prefilter3d", border)
+    return torch.ops.cppcuda.spline_prefilter3d(input, order, border)
+
+
 def spline_sample2d(input: Tensor, points: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
     r"""Samples an image of B-spline coefficients at points; see :func:`spline_sample3d`.
 
@@ -382,7 +436,7 @@ def spline_sample3d(input: Tensor, points: Tensor, order: int = 3, border: str =
 
     where :math:`z, y, x` are the coordinates of point :math:`n` and :math:`b` is the B-spline of ``order``. Order 0 is
     the nearest coefficient, and order 1 linear interpolation. From order 2 on the coefficients are not the values of
-    the image: those of an image come from ``scipy.ndimage.spline_filter``.
+    the volume: :func:`spline_prefilter3d` computes them.
 
     Args:
         input: ``[D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any strides. D, H and W are 1 to

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import torch
-from cppcuda.functional import grid_sample3d, spline_sample2d, spline_sample3d, spline_splat2d, spline_splat3d
+from cppcuda.functional import (
+    grid_sample3d,
+    spline_prefilter2d,
+    spline_prefilter3d,
+    spline_sample2d,
+    spline_sample3d,
+    spline_splat2d,
+    spline_splat3d,
+)
 from cppcuda.testing.compare import assert_close, raises
 from samples.spline_sample import BORDERS, spline_sample_reference
 from torch import Tensor
@@ -17,6 +25,7 @@ over_borders = pytest.mark.parametrize("border", BORDERS)
 over_axes = pytest.mark.parametrize("axes", [2, 3])
 SAMPLE = {2: spline_sample2d, 3: spline_sample3d}
 SPLAT = {2: spline_splat2d, 3: spline_splat3d}
+PREFILTER = {2: spline_prefilter2d, 3: spline_prefilter3d}
 
 
 def within(reach: float, size: tuple[int, ...], count: int = 200) -> Tensor:
@@ -70,6 +79,26 @@ def test_hessians(axes: int) -> None:
         assert_close(
             hessian(SAMPLE[axes]), hessian(spline_sample_reference), f"{order}, {border}", rtol=1e-9, atol=1e-9
         )
+
+
+@over_axes
+@pytest.mark.parametrize("border", ["mirror", "reflect", "grid-wrap"])
+def test_filters_of_scipy(axes: int, border: str) -> None:
+    for order in range(2, 6):
+        image = torch.randn((40, 33, 37)[:axes], dtype=torch.float64)
+        expected = scipy.ndimage.spline_filter(image.numpy(), order, mode=border)
+        out = PREFILTER[axes](image.unsqueeze(-1), order, border).squeeze(-1).numpy()
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-11, err_msg=f"order {order}")  # scipy's poles
+
+
+@over_axes
+@pytest.mark.parametrize("border", ["mirror", "reflect", "grid-wrap"])
+def test_splines_have_the_values_of_images(axes: int, border: str) -> None:
+    for order, size in itertools.product(range(6), ((1, 2, 3), (2, 2, 5), (4, 1, 7), (9, 3, 2))):
+        image = torch.randn(*size[:axes], 2, dtype=torch.float64)
+        points = torch.cartesian_prod(*[torch.arange(s, dtype=torch.float64) for s in size[:axes]])
+        out = SAMPLE[axes](PREFILTER[axes](image, order, border), points, order, border)
+        assert_close(out.view_as(image), image, f"{size}, order {order}", rtol=1e-13, atol=1e-12)
 
 
 @over_axes

@@ -13,8 +13,8 @@ namespace cppcuda {
 //
 // where (z, y, x) is points[n], in voxels: 0 is the centre of the first coefficient along an axis, and S - 1 that of
 // the last one. b is the B-spline of the order, 0 to 5: order 0 is the nearest coefficient, order 1 linear
-// interpolation, and from order 2 on the sum is smoother than the coefficients, which are values of the image only
-// after the filter that scipy.ndimage.spline_filter computes. Coefficients outside depend on the border:
+// interpolation, and from order 2 on the sum is smoother than the coefficients, which
+// spline_prefilter3d computes from a volume. Coefficients outside depend on the border:
 //
 //   "mirror"         those inside, mirrored at the centres of the first and the last one: d c b | a b c d | c b a
 //   "reflect"        those inside, mirrored at their outer borders:                       c b a | a b c d | d c b

@@ -9,47 +9,30 @@
 
 #include <algorithm>
 
-#include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "interpolation/dispatch.h"
 #include "interpolation/formulas.h"
+#include "ops/spline_sample/border.h"
 #include "ops/spline_sample/loops.h"
 
 namespace cppcuda {
 namespace ops::spline_sample {
 namespace {
 
-Border find_border(const char* op, std::string_view name) {
-  static constexpr std::string_view names[] = {"mirror", "reflect", "grid-wrap", "nearest", "grid-constant"};
-  const auto* const found = std::find(std::begin(names), std::end(names), name);
-  TORCH_CHECK(found != std::end(names), op,
-              ": border must be 'mirror', 'reflect', 'grid-wrap', 'nearest' or 'grid-constant', got '", name, "'");
-  return static_cast<Border>(found - std::begin(names));
-}
-
 // The outputs that follow from the declaration, after a check of what it does not say.
 template <class TheOp>
 auto outputs(const kit::Args<TheOp>& args) {
   const char* const op = TheOp::base_name();
   auto result = kit::outputs_of(args);
-  const int64_t order = args.template get<"order">();
-  TORCH_CHECK(order >= 0 && order <= max_order, op, ": order must be from 0 to ", max_order, ", got ", order);
+  check_order(op, args.template get<"order">());
   find_border(op, args.template get<"border">());
-  const auto check_size = [op](const char* argument, c10::SymIntArrayRef size, c10::SymIntArrayRef shown) {
-    for (const c10::SymInt& s : size) {
-      TORCH_SYM_CHECK(s.sym_ge(1), op, ": ", argument, " must have at least one coefficient along each axis, got ",
-                      shown);
-      TORCH_SYM_CHECK(s.sym_le(max_size), op, ": ", argument, " must have at most ", max_size,
-                      " coefficients along each axis, got ", shown);
-    }
-  };
   if constexpr (TheOp::declaration.find_argument("size") < TheOp::declaration.arguments.size()) {
     const auto& size = args.template get<"size">();
-    check_size("size", size, size);
+    check_size(op, "size", size, size);
   } else {
     const auto sizes = args["input"].sym_sizes();
     const size_t axes = static_cast<size_t>(interpolation::axes_of(args["points"]));
-    check_size("input", sizes.slice(sizes.size() - 1 - axes, axes), sizes);
+    check_size(op, "input", sizes.slice(sizes.size() - 1 - axes, axes), sizes);
   }
   return result;
 }

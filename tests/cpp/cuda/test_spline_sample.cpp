@@ -1,4 +1,5 @@
 #include "interpolation_testing.h"
+#include "ops/spline_prefilter/op.h"
 #include "ops/spline_sample/op.h"
 
 namespace {
@@ -67,6 +68,17 @@ TEST_P(CudaSplineSample, NumbersThatAreNone) {
   EXPECT_TRUE(nearest.isnan().flatten().equal(at::tensor({1, 0, 0}).to(at::kBool)));
   EXPECT_TRUE(close(nearest.slice(0, 1), at::ones({2, 1}), GetParam().tolerance));
   EXPECT_TRUE(periodic.forward(input, p).cpu().isnan().all().item<bool>());
+}
+
+TEST_P(CudaSplineSample, Filters) {
+  using Prefilter = cppcuda::ops::spline_prefilter::Prefilter3d;
+  const char* const borders[] = {"mirror", "reflect", "grid-wrap"};
+  for (const int64_t order : {1, 2, 3, 4, 5}) {
+    const Tensor input = random({2, 5, 1, 4, 3}).to(GetParam().narrow);
+    const Tensor out = Prefilter::call(on_cuda(input), order, borders[order % 3]);
+    const Tensor expected = Prefilter::call(input.to(at::kDouble), order, borders[order % 3]);
+    EXPECT_TRUE(close(out.cpu() / 16, expected / 16, types().tolerance)) << order;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaSplineSample, ::testing::ValuesIn(all_dtypes),
