@@ -52,7 +52,7 @@ inline Order order_of(const char* op, at::IntArrayRef list, const Tensor& points
   Order order;
   for (size_t d = 0; d < list.size(); ++d) {
     TORCH_CHECK(list[d] >= 0, op, ": order must not be negative, got ", list);
-    order.bytes |= static_cast<uint32_t>(std::min<int64_t>(list[d], 4)) << (8 * d);  // from the fourth on all are 0
+    order.bytes |= static_cast<uint32_t>(std::min<int64_t>(list[d], 16)) << (8 * d);  // higher ones are 0
   }
   return order;
 }

@@ -179,3 +179,16 @@ def test_scripted_and_exported() -> None:
     expected = Warp()(*args)
     assert torch.equal(torch.jit.script(Warp())(*args), expected)
     assert torch.equal(torch.export.export(Warp(), args).module()(*args), expected)
+
+
+@over_axes
+def test_derivatives_of_high_orders(axes: int) -> None:
+    """Derivative number 5 of order 5 is piecewise constant, and all after it are 0."""
+    coefficients = torch.randn(*(7, 6, 5)[:axes], 1, dtype=torch.float64)
+    points = torch.full((1, axes), 2.3, dtype=torch.float64, requires_grad=True)
+    reference = points.detach().requires_grad_()
+    ours, exact = SAMPLE[axes](coefficients, points, 5), spline_sample_reference(coefficients, reference, 5)
+    for number in range(1, 9):
+        ours = torch.autograd.grad(ours.sum(), points, create_graph=True)[0][..., -1]
+        exact = torch.autograd.grad(exact.sum(), reference, create_graph=True)[0][..., -1]
+        assert_close(ours, exact, f"derivative {number}", rtol=1e-10, atol=1e-10)

@@ -134,7 +134,7 @@ struct Taps {
 
   // The weights at u in [0, 1) between two knots, differentiated `times` times, by the recursions of de Boor ("On
   // calculating with B-splines", 1972) for knots at distance 1: b_j of order d is
-  // ((u + d - 1 - j + 1) b_{j-1} + (j + 1 - u) b_j) / d of order d - 1, and its derivative is b_{j-1} - b_j.
+  // ((u + d - j) b_{j-1} + (j + 1 - u) b_j) / d of order d - 1, and its derivative is b_{j-1} - b_j of order d - 1.
   CPPCUDA_HOST_DEVICE static void weights(int order, int times, A u, A (&b)[max_taps]) {
     const int lower = order - times;
     for_taps(0, max_taps, [&](int j) { b[j] = 0 * u; });
