@@ -356,6 +356,9 @@ def _check_padding_mode(mode: Any) -> None:
 def spline_prefilter2d(input: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
     r"""Computes the coefficients of the B-spline that has the values of an image; see :func:`spline_prefilter3d`.
 
+    .. math::
+        \text{input}_{y,x,f} = \sum_{i_y,i_x} b(y - i_y) \, b(x - i_x) \, \text{out}_{i_y,i_x,f}
+
     Args:
         input: ``[H, W, F]`` or ``[B, H, W, F]``, with any strides.
         order: 0 to 5.
@@ -363,6 +366,8 @@ def spline_prefilter2d(input: Tensor, order: int = 3, border: str = "mirror") ->
 
     Returns:
         The shape and dtype of ``input``, contiguous.
+
+    Linear in ``input``: the gradient is the adjoint.
 
     Raises:
         TypeError: if ``input`` is not a tensor, or ``border`` is not a string.
@@ -377,6 +382,9 @@ def spline_prefilter2d(input: Tensor, order: int = 3, border: str = "mirror") ->
 def spline_prefilter3d(input: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
     r"""Computes the coefficients of the B-spline that has the values of a volume, as ``scipy.ndimage.spline_filter``:
     :func:`spline_sample3d` of the result at voxel (z, y, x) is ``input[z, y, x]``.
+
+    .. math::
+        \text{input}_{z,y,x,f} = \sum_{i_z,i_y,i_x} b(z - i_z) \, b(y - i_y) \, b(x - i_x) \, \text{out}_{i_z,i_y,i_x,f}
 
     Args:
         input: ``[D, H, W, F]`` or ``[B, D, H, W, F]``, of dtype float64, float32, float16 or bfloat16, with any
@@ -408,6 +416,9 @@ def spline_prefilter3d(input: Tensor, order: int = 3, border: str = "mirror") ->
 def spline_sample2d(input: Tensor, points: Tensor, order: int = 3, border: str = "mirror") -> Tensor:
     r"""Samples an image of B-spline coefficients at points; see :func:`spline_sample3d`.
 
+    .. math::
+        \text{out}_{nf} = \sum_{i_y,i_x} b(y - i_y) \, b(x - i_x) \, \text{input}_{i_y,i_x,f}
+
     Args:
         input: ``[H, W, F]`` or ``[B, H, W, F]``, with any strides.
         points: ``[N, 2]`` or ``[B, N, 2]``, coordinates (y, x) in pixels.
@@ -416,6 +427,8 @@ def spline_sample2d(input: Tensor, points: Tensor, order: int = 3, border: str =
 
     Returns:
         ``[N, F]`` or ``[B, N, F]``, contiguous, in the dtype of ``input``.
+
+    Gradients of ``input`` and ``points``, any number of times.
 
     Raises:
         TypeError: if ``input`` or ``points`` is not a tensor, or ``border`` is not a string.
@@ -486,6 +499,9 @@ def spline_sample3d(input: Tensor, points: Tensor, order: int = 3, border: str =
 def spline_splat2d(values: Tensor, points: Tensor, size: list[int], order: int = 3, border: str = "mirror") -> Tensor:
     r"""Adds values to an image of B-spline coefficients; see :func:`spline_splat3d`.
 
+    .. math::
+        \text{out}_{i_y,i_x,f} = \sum_n b(y - i_y) \, b(x - i_x) \, \text{values}_{nf}
+
     Args:
         values: ``[N, F]`` or ``[B, N, F]``.
         points: ``[N, 2]`` or ``[B, N, 2]``, coordinates (y, x) in pixels.
@@ -495,6 +511,12 @@ def spline_splat2d(values: Tensor, points: Tensor, size: list[int], order: int =
 
     Returns:
         ``[H, W, F]`` or ``[B, H, W, F]``, contiguous, in the dtype of ``values``.
+
+    Gradients of ``values`` and ``points``, any number of times.
+
+    Raises:
+        TypeError: if ``values`` or ``points`` is not a tensor, or ``border`` is not a string.
+        RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
     """
     if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
         _check_tensors("spline_splat2d", values=values, points=points)
@@ -521,9 +543,12 @@ def spline_splat3d(values: Tensor, points: Tensor, size: list[int], order: int =
         or in float64 for float64, in the order of the points; on a GPU that holds only under
         ``torch.use_deterministic_algorithms(True)``.
 
-    Differentiable in ``values`` and ``points``, any number of times.
+    Gradients: :func:`spline_sample3d` of ``grad`` for ``values``, and
+    :math:`\sum_{cf} \partial_k w_{nc} \, \text{grad}_{cf} \, \text{values}_{nf}` for coordinate k of ``points``; any
+    number of times.
 
     Raises:
+        TypeError: if ``values`` or ``points`` is not a tensor, or ``border`` is not a string.
         RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
     """
     if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):

@@ -17,6 +17,12 @@ __all__ = [
     "LLTMCell",
     "QuickGELU",
     "Sigmoid",
+    "SplinePrefilter2d",
+    "SplinePrefilter3d",
+    "SplineSample2d",
+    "SplineSample3d",
+    "SplineSplat2d",
+    "SplineSplat3d",
     "Trilinear",
     "TrilinearIndexed",
     "TrilinearIndexedWithGrad",
@@ -199,6 +205,130 @@ class Trilinear(nn.Module):
 
     def forward(self, feats: Tensor, points: Tensor) -> Tensor:
         return functional.trilinear(feats, points)
+
+
+class _Spline(nn.Module):
+    """An order and a border, which the functions check."""
+
+    def __init__(self, order: int = 3, border: str = "mirror") -> None:
+        super().__init__()
+        self.order = order
+        self.border = border
+
+    def extra_repr(self) -> str:
+        return f"order={self.order}, border={self.border!r}"
+
+
+class SplinePrefilter2d(_Spline):
+    """Computes the coefficients of B-splines; see :func:`cppcuda.functional.spline_prefilter2d`.
+
+    Args:
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"`` or ``"grid-wrap"``.
+
+    Shape: ``[H, W, F]`` (or ``[B, H, W, F]``); the output has the shape of the input.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.spline_prefilter2d(input, self.order, self.border)
+
+
+class SplineSample2d(_Spline):
+    """Samples B-splines at points; see :func:`cppcuda.functional.spline_sample2d`.
+
+    Args:
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"``, ``"grid-wrap"``, ``"nearest"`` or ``"grid-constant"``.
+
+    Shape:
+        - input: ``[H, W, F]`` (or ``[B, H, W, F]``)
+        - points: ``[N, 2]`` (or ``[B, N, 2]``), in voxels, in the order of the axes
+        - output: ``[N, F]`` (or ``[B, N, F]``)
+    """
+
+    def forward(self, input: Tensor, points: Tensor) -> Tensor:
+        return functional.spline_sample2d(input, points, self.order, self.border)
+
+
+class SplineSplat2d(_Spline):
+    """Adds values to the coefficients of B-splines; see :func:`cppcuda.functional.spline_splat2d`.
+
+    Args:
+        size: H, W.
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"``, ``"grid-wrap"``, ``"nearest"`` or ``"grid-constant"``.
+
+    Shape:
+        - values: ``[N, F]`` (or ``[B, N, F]``)
+        - points: ``[N, 2]`` (or ``[B, N, 2]``), in voxels, in the order of the axes
+        - output: ``[H, W, F]`` (or ``[B, H, W, F]``)
+    """
+
+    def __init__(self, size: list[int], order: int = 3, border: str = "mirror") -> None:
+        super().__init__(order, border)
+        self.size = size
+
+    def forward(self, values: Tensor, points: Tensor) -> Tensor:
+        return functional.spline_splat2d(values, points, self.size, self.order, self.border)
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, {super().extra_repr()}"
+
+
+class SplinePrefilter3d(_Spline):
+    """Computes the coefficients of B-splines; see :func:`cppcuda.functional.spline_prefilter3d`.
+
+    Args:
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"`` or ``"grid-wrap"``.
+
+    Shape: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``); the output has the shape of the input.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.spline_prefilter3d(input, self.order, self.border)
+
+
+class SplineSample3d(_Spline):
+    """Samples B-splines at points; see :func:`cppcuda.functional.spline_sample3d`.
+
+    Args:
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"``, ``"grid-wrap"``, ``"nearest"`` or ``"grid-constant"``.
+
+    Shape:
+        - input: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``)
+        - points: ``[N, 3]`` (or ``[B, N, 3]``), in voxels, in the order of the axes
+        - output: ``[N, F]`` (or ``[B, N, F]``)
+    """
+
+    def forward(self, input: Tensor, points: Tensor) -> Tensor:
+        return functional.spline_sample3d(input, points, self.order, self.border)
+
+
+class SplineSplat3d(_Spline):
+    """Adds values to the coefficients of B-splines; see :func:`cppcuda.functional.spline_splat3d`.
+
+    Args:
+        size: D, H, W.
+        order: 0 to 5.
+        border: ``"mirror"``, ``"reflect"``, ``"grid-wrap"``, ``"nearest"`` or ``"grid-constant"``.
+
+    Shape:
+        - values: ``[N, F]`` (or ``[B, N, F]``)
+        - points: ``[N, 3]`` (or ``[B, N, 3]``), in voxels, in the order of the axes
+        - output: ``[D, H, W, F]`` (or ``[B, D, H, W, F]``)
+    """
+
+    def __init__(self, size: list[int], order: int = 3, border: str = "mirror") -> None:
+        super().__init__(order, border)
+        self.size = size
+
+    def forward(self, values: Tensor, points: Tensor) -> Tensor:
+        return functional.spline_splat3d(values, points, self.size, self.order, self.border)
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, {super().extra_repr()}"
 
 
 class GridSample3d(nn.Module):

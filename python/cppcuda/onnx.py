@@ -105,23 +105,67 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         derivatives = (op.Unsqueeze(trilinear(feats, points, axis), last) for axis in range(3))
         return trilinear(feats, points), op.Concat(*derivatives, axis=-1)
 
-    def grid_sample3d(input: Any, points: Any, padding_mode: str = "zeros", align_corners: bool = False) -> Any:
+    def sample_volume(name: str, input: Any, points: Any, axes: int, padding_mode: str, align_corners: bool) -> Any:
+        """GridSample of a volume or, with two axes, of an image; `input` has the shape of the operator's argument."""
         opset = getattr(evaluator.default(), "opset", op20)
         if opset.version < 20:
-            raise ValueError(f"grid_sample3d: opset_version must be at least 20 for volumes, got {opset.version}")
-        batched, same_dtype = len(input.shape) == 5, input.dtype == points.dtype
-        values = input if same_dtype else op.CastLike(input, points)
+            raise ValueError(f"{name}: opset_version must be at least 20 for volumes, got {opset.version}")
+        batched, same_dtype = len(input.shape) == axes + 2, input.dtype == points[0].dtype
+        values, grid = input if same_dtype else op.CastLike(input, points[0]), points[-1]
+        own = list(range(1, axes + 1))
         if batched:
-            volume, added, channels_last = op.Transpose(values, perm=[0, 4, 1, 2, 3]), [2, 3], [0, 2, 1]
+            volume = op.Transpose(values, perm=[0, axes + 1, *own])
+            added, channels_last = own[1:], [0, 2, 1]
         else:
-            volume = op.Unsqueeze(op.Transpose(values, perm=[3, 0, 1, 2]), op.Constant(value_ints=[0]))
-            added, channels_last = [0, 2, 3], [1, 0]
-        grid = op.Unsqueeze(points, op.Constant(value_ints=added))
+            volume = op.Unsqueeze(op.Transpose(values, perm=[axes, *(d - 1 for d in own)]), op.Constant(value_ints=[0]))
+            added, channels_last = [0, *own[1:]], [1, 0]
+        grid = op.Unsqueeze(grid, op.Constant(value_ints=added))
         options = {"mode": "linear", "padding_mode": padding_mode, "align_corners": int(align_corners)}
         sampled = op20.GridSample(volume, grid, **options)  # [B, F, N, 1, 1]
-        removed = [3, 4] if batched else [0, 3, 4]
+        removed = [*range(3, axes + 2)] if batched else [0, *range(3, axes + 2)]
         out = op.Transpose(op.Squeeze(sampled, op.Constant(value_ints=removed)), perm=channels_last)
         return out if same_dtype else op.CastLike(out, input)
+
+    def grid_sample3d(input: Any, points: Any, padding_mode: str = "zeros", align_corners: bool = False) -> Any:
+        return sample_volume("grid_sample3d", input, (points,), 3, padding_mode, align_corners)
+
+    def refuse_spline(name: str, what: str) -> Any:
+        def translate(*_: Any) -> Any:
+            raise ValueError(f"{name}: ONNX has no operator for {what}")
+
+        return translate
+
+    def spline_sample(name: str) -> Any:
+        # The padding of GridSample and whether its coordinates -1 and 1 are the centres of voxels
+        padding = {"mirror": ("reflection", True), "reflect": ("reflection", False), "nearest": ("border", False)}
+        padding["grid-constant"] = ("zeros", False)
+
+        def translate(input: Any, points: Any, order: int = 3, border: str = "mirror") -> Any:
+            if order != 1 or border not in padding:
+                raise ValueError(f"{name}: ONNX has no operator for order {order} with the border '{border}'")
+            axes = points.shape[-1]
+            sizes = [float(size) for size in input.shape[-1 - axes : -1]]
+            mode, at_centres = padding[border]
+            if at_centres:  # 2 p / (size - 1) - 1
+                factor, offset = [2 / max(size - 1, 1) for size in sizes], [-1.0] * axes
+            else:  # (2 p + 1) / size - 1
+                factor, offset = [2 / size for size in sizes], [1 / size - 1 for size in sizes]
+            scaled = op.Add(
+                op.Mul(points, op.CastLike(op.Constant(value_floats=factor), points)),
+                op.CastLike(op.Constant(value_floats=offset), points),
+            )
+            grid = op.Gather(scaled, op.Constant(value_ints=list(range(axes))[::-1]), axis=-1)  # (x, y, z)
+            return sample_volume(name, input, (points, grid), axes, mode, at_centres)
+
+        return translate
+
+    def spline_prefilter(name: str) -> Any:
+        def translate(input: Any, order: int = 3, border: str = "mirror") -> Any:
+            if order > 1:
+                raise ValueError(f"{name}: ONNX has no operator for the filter of order {order}")
+            return op.Identity(input)
+
+        return translate
 
     def hash_grid(
         params: Any,
@@ -285,6 +329,12 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         ops.trilinear_indexed.default: trilinear_indexed,
         ops.trilinear_indexed_with_grad.default: trilinear_indexed_with_grad,
         ops.grid_sample3d.default: grid_sample3d,
+        ops.spline_sample2d.default: spline_sample("spline_sample2d"),
+        ops.spline_sample3d.default: spline_sample("spline_sample3d"),
+        ops.spline_prefilter2d.default: spline_prefilter("spline_prefilter2d"),
+        ops.spline_prefilter3d.default: spline_prefilter("spline_prefilter3d"),
+        ops.spline_splat2d.default: refuse_spline("spline_splat2d", "splats"),
+        ops.spline_splat3d.default: refuse_spline("spline_splat3d", "splats"),
         ops.hash_grid.default: hash_grid,
         ops.upsample_bilinear2d.default: upsample_bilinear2d,
         ops.lltm_cell.default: lltm_cell,

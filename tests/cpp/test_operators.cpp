@@ -135,6 +135,23 @@ std::vector<Case> cases() {
       {randn({1, 13, 11, 17, 4}), uniform({1, 20011, 3}, 1.1)}, 1);
   add("upsample_bilinear2d", "many_pixels", one([](auto& a) { return cppcuda::upsample_bilinear2d(a[0], {131, 150}); }),
       one([](auto& a) { return at::upsample_bilinear2d(a[0], {131, 150}, false); }), {randn({3, 5, 61, 67})});
+  // Python compares these with scipy.
+  for (const int64_t order : {1, 2, 3, 5}) {
+    const std::string name = "order_" + std::to_string(order);
+    add("spline_sample2d", name, one([=](auto& a) { return cppcuda::spline_sample2d(a[0], a[1], order, "reflect"); }),
+        {}, {randn({2, 4, 5, 3}), uniform({2, 50, 2}, 6)}, 1);
+    add("spline_sample3d", name, one([=](auto& a) { return cppcuda::spline_sample3d(a[0], a[1], order); }), {},
+        {randn({4, 3, 5, 9}), uniform({70, 3}, 6)}, 1);
+    add("spline_splat2d", name,
+        one([=](auto& a) { return cppcuda::spline_splat2d(a[0], a[1], {4, 5}, order, "nearest"); }), {},
+        {randn({50, 3}), uniform({50, 2}, 6)}, 1);
+    add("spline_splat3d", name, one([=](auto& a) { return cppcuda::spline_splat3d(a[0], a[1], {4, 3, 5}, order); }), {},
+        {randn({2, 50, 3}), uniform({2, 50, 3}, 6)}, 1);
+    add("spline_prefilter2d", name, one([=](auto& a) { return cppcuda::spline_prefilter2d(a[0], order); }), {},
+        {randn({7, 6, 2})});
+    add("spline_prefilter3d", name, one([=](auto& a) { return cppcuda::spline_prefilter3d(a[0], order, "grid-wrap"); }),
+        {}, {randn({2, 4, 3, 5, 18})});
+  }
   for (const int64_t axes : {2, 3, 4}) {
     for (const int64_t features : {1, 2, 4, 8}) {
       const cppcuda::HashGridConfig config{.n_levels = 4,

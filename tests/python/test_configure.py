@@ -399,7 +399,7 @@ def test_cuda_files_are_compiled_first(configure: Configure) -> None:
     # If nothing else decides, ninja follows the order of its file.
     text = (configure.build / "build.ninja").read_text()
     languages = re.findall(r"^build \S+\.o: (CUDA|CXX)_COMPILER", text, re.MULTILINE)
-    count = len(list(ROOT.glob("src/**/*.cu")))
+    count = len([*ROOT.glob("src/**/*.cu"), *ROOT.glob("src/**/loops.cpp")])
     assert languages[:count] == ["CUDA"] * count and set(languages[count:]) == {"CXX"}
 
     # Without CUDA, there is no emulator and almost all other commands are the same, so those files need not be compiled

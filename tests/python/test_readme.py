@@ -19,7 +19,9 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "code", blocks("python"), ids=["call", "export", "operators", "grid_sample", "tcnn", "gradients", "onnx", "dtensor"]
+    "code",
+    blocks("python"),
+    ids=["call", "export", "operators", "grid_sample", "scipy", "tcnn", "gradients", "onnx", "dtensor"],
 )
 def test_python(code: str, tmp_path: Path) -> None:
     # The variables that torchrun --nproc-per-node 1 sets, with a free port.

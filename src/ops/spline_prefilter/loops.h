@@ -5,11 +5,11 @@
 #include "cppcuda/kit/loop.h"
 #include "cppcuda/kit/math/opmath.h"
 #include "cppcuda/kit/math/unroll.h"
-#include "ops/spline_sample/taps.h"
+#include "interpolation/splines.h"
 
 namespace cppcuda::ops::spline_prefilter {
 
-using spline_sample::Border;
+using interpolation::Border;
 
 // Copies the rows [W, F] of a volume, of any strides, to contiguous memory.
 template <class T>
@@ -79,7 +79,7 @@ struct FilterLoop {
       for (int l = 0; l < L; ++l) b[l] = 0;
       A power = 1;
       for (int64_t i = 0; i < period; ++i) {
-        const int64_t from = spline_sample::place_of(border, -i, length);
+        const int64_t from = interpolation::place_of(border, -i, length);
         for (int l = 0; l < L; ++l) b[l] += power * value(from, l);
         power *= z;
         if (power * power < A(1e-37)) break;  // the rest is too small, and so is the next period

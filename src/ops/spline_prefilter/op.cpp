@@ -11,8 +11,8 @@
 #include "cppcuda/kit/check.h"
 #include "cppcuda/kit/define.h"
 #include "interpolation/dispatch.h"
+#include "interpolation/spline_arguments.h"
 #include "ops/spline_prefilter/loops.h"
-#include "ops/spline_sample/border.h"
 
 namespace cppcuda {
 namespace ops::spline_prefilter {
@@ -22,14 +22,14 @@ template <class TheOp>
 auto outputs(const kit::Args<TheOp>& args) {
   const char* const op = TheOp::base_name();
   auto result = kit::outputs_of(args);
-  spline_sample::check_order(op, args.template get<"order">());
-  const Border border = spline_sample::find_border(op, args.template get<"border">());
+  interpolation::check_order(op, args.template get<"order">());
+  const Border border = interpolation::find_border(op, args.template get<"border">());
   TORCH_CHECK(
       border != Border::nearest && border != Border::grid_constant, op, ": the border '", args.template get<"border">(),
       "' has no exact filter. Pad the image by 12 values on each side, filter it with 'mirror', and add 12 to the "
       "points, as scipy.ndimage.map_coordinates does");
   const auto sizes = args[tensor<TheOp>].sym_sizes();
-  spline_sample::check_size(op, tensor<TheOp>, sizes.slice(sizes.size() - 1 - axes<TheOp>, axes<TheOp>), sizes);
+  interpolation::check_size(op, tensor<TheOp>, sizes.slice(sizes.size() - 1 - axes<TheOp>, axes<TheOp>), sizes);
   return result;
 }
 
@@ -72,7 +72,7 @@ void filter(const kit::Args<TheOp>& args, const kit::Outputs<TheOp>& out) {
       loop.length = length;
       loop.step = values.stride(dim);
       loop.together = output.is_cuda() ? 1 : FilterLoop<A>::most;
-      loop.border = spline_sample::find_border(TheOp::base_name(), args.template get<"border">());
+      loop.border = interpolation::find_border(TheOp::base_name(), args.template get<"border">());
       loop.is_adjoint = is_backward<TheOp>;
       set_poles(order, loop);
       loop.count = (loop.lines + loop.together - 1) / loop.together;

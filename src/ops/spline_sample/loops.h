@@ -7,9 +7,14 @@
 #include "cppcuda/kit/math/opmath.h"
 #include "cppcuda/kit/math/unroll.h"
 #include "interpolation/params.h"
-#include "ops/spline_sample/taps.h"
+#include "interpolation/splines.h"
 
 namespace cppcuda::ops::spline_sample {
+
+using interpolation::Border;
+using interpolation::for_taps;
+using interpolation::pick;
+using interpolation::Taps;
 
 // What all kernels have in common: [B, N, 2] or [B, N, 3] points in [D, H, W] coefficients.
 template <class P>

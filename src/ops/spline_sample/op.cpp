@@ -12,7 +12,7 @@
 #include "cppcuda/kit/define.h"
 #include "interpolation/dispatch.h"
 #include "interpolation/formulas.h"
-#include "ops/spline_sample/border.h"
+#include "interpolation/spline_arguments.h"
 #include "ops/spline_sample/loops.h"
 
 namespace cppcuda {
@@ -24,15 +24,15 @@ template <class TheOp>
 auto outputs(const kit::Args<TheOp>& args) {
   const char* const op = TheOp::base_name();
   auto result = kit::outputs_of(args);
-  check_order(op, args.template get<"order">());
-  find_border(op, args.template get<"border">());
+  interpolation::check_order(op, args.template get<"order">());
+  interpolation::find_border(op, args.template get<"border">());
   if constexpr (TheOp::declaration.find_argument("size") < TheOp::declaration.arguments.size()) {
     const auto& size = args.template get<"size">();
-    check_size(op, "size", size, size);
+    interpolation::check_size(op, "size", size, size);
   } else {
     const auto sizes = args["input"].sym_sizes();
     const size_t axes = static_cast<size_t>(interpolation::axes_of(args["points"]));
-    check_size(op, "input", sizes.slice(sizes.size() - 1 - axes, axes), sizes);
+    interpolation::check_size(op, "input", sizes.slice(sizes.size() - 1 - axes, axes), sizes);
   }
   return result;
 }
@@ -51,7 +51,7 @@ Grid<P> grid_of(const kit::Args<TheOp>& args, at::IntArrayRef size, const Tensor
                .size = {1, 1, 1},
                .first_axis = static_cast<int>(3 - axes),
                .order = static_cast<int>(args.template get<"order">()),
-               .border = find_border(TheOp::base_name(), args.template get<"border">()),
+               .border = interpolation::find_border(TheOp::base_name(), args.template get<"border">()),
                .derivative = derivative};
   std::copy(size.begin(), size.end(), grid.size + 3 - axes);
   return grid;

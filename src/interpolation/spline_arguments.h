@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "cppcuda/kit/check.h"
-#include "ops/spline_sample/taps.h"
+#include "interpolation/splines.h"
 
-namespace cppcuda::ops::spline_sample {
+namespace cppcuda::interpolation {
 
 inline Border find_border(const char* op, std::string_view name) {
   static constexpr std::string_view names[] = {"mirror", "reflect", "grid-wrap", "nearest", "grid-constant"};
@@ -26,9 +26,9 @@ inline void check_size(const char* op, const char* argument, c10::SymIntArrayRef
   for (const c10::SymInt& s : size) {
     TORCH_SYM_CHECK(s.sym_ge(1), op, ": ", argument, " must have at least one coefficient along each axis, got ",
                     shown);
-    TORCH_SYM_CHECK(s.sym_le(max_size), op, ": ", argument, " must have at most ", max_size,
+    TORCH_SYM_CHECK(s.sym_le(max_coefficients), op, ": ", argument, " must have at most ", max_coefficients,
                     " coefficients along each axis, got ", shown);
   }
 }
 
-}  // namespace cppcuda::ops::spline_sample
+}  // namespace cppcuda::interpolation

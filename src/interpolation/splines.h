@@ -9,10 +9,10 @@
 #include "cppcuda/kit/math/host_device.h"
 #include "cppcuda/kit/math/unroll.h"
 
-namespace cppcuda::ops::spline_sample {
+namespace cppcuda::interpolation {
 
 constexpr int max_order = 5, max_taps = max_order + 1;
-constexpr int64_t max_size = int64_t{1} << 30;  // so that a place fits into 32 bits
+constexpr int64_t max_coefficients = int64_t{1} << 30;  // so that a place fits into 32 bits
 
 // Calls f(k) for k = begin ... end - 1, at most max_taps. On CUDA every index of an array must be a constant, or the
 // array is not in registers.
@@ -160,4 +160,4 @@ struct Taps {
   }
 };
 
-}  // namespace cppcuda::ops::spline_sample
+}  // namespace cppcuda::interpolation
