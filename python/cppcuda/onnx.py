@@ -46,7 +46,8 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     ``coordinate_transformation_mode``. ``grid_sample3d`` becomes ``GridSample``, which takes volumes since opset 20; if
     torch's default is older, pass ``opset_version=20``. It was tested with onnxruntime only.
 
-    ``lltm`` becomes ``Scan``, for any number of steps.
+    ``lltm`` becomes ``Scan``, for any number of steps. Splines of order 1 become ``GridSample``, except with the border
+    ``"grid-wrap"``; ONNX has no operator for other orders, which are refused.
 
     ``trilinear_indexed`` becomes ``Gather``, or ``GatherND`` for a batch. The index -1 gathers a row of zeros that the
     graph adds to the table. What happens with other corners out of range is left to the runtime.
