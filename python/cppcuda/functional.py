@@ -374,8 +374,7 @@ def spline_prefilter2d(input: Tensor, order: int = 3, border: str = "mirror") ->
         RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts.
     """
     if not (isinstance(input, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_prefilter2d", input=input)
-        _check_border("spline_prefilter2d", border)
+        _check_spline("spline_prefilter2d", border, input=input)
     return torch.ops.cppcuda.spline_prefilter2d(input, order, border)
 
 
@@ -408,8 +407,7 @@ def spline_prefilter3d(input: Tensor, order: int = 3, border: str = "mirror") ->
     The filter is that of M. Unser, A. Aldroubi and M. Eden, "B-spline signal processing", 1993.
     """
     if not (isinstance(input, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_prefilter3d", input=input)
-        _check_border("spline_prefilter3d", border)
+        _check_spline("spline_prefilter3d", border, input=input)
     return torch.ops.cppcuda.spline_prefilter3d(input, order, border)
 
 
@@ -435,8 +433,7 @@ def spline_sample2d(input: Tensor, points: Tensor, order: int = 3, border: str =
         RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
     """
     if not (isinstance(input, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_sample2d", input=input, points=points)
-        _check_border("spline_sample2d", border)
+        _check_spline("spline_sample2d", border, input=input, points=points)
     return torch.ops.cppcuda.spline_sample2d(input, points, order, border)
 
 
@@ -491,8 +488,7 @@ def spline_sample3d(input: Tensor, points: Tensor, order: int = 3, border: str =
     that of M. Unser, A. Aldroubi and M. Eden, "B-spline signal processing", 1993.
     """
     if not (isinstance(input, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_sample3d", input=input, points=points)
-        _check_border("spline_sample3d", border)
+        _check_spline("spline_sample3d", border, input=input, points=points)
     return torch.ops.cppcuda.spline_sample3d(input, points, order, border)
 
 
@@ -519,8 +515,7 @@ def spline_splat2d(values: Tensor, points: Tensor, size: list[int], order: int =
         RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
     """
     if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_splat2d", values=values, points=points)
-        _check_border("spline_splat2d", border)
+        _check_spline("spline_splat2d", border, values=values, points=points)
     return torch.ops.cppcuda.spline_splat2d(values, points, size, order, border)
 
 
@@ -552,13 +547,13 @@ def spline_splat3d(values: Tensor, points: Tensor, size: list[int], order: int =
         RuntimeError: for other orders, borders, ranks, sizes, dtypes or layouts, or if the devices differ.
     """
     if not (isinstance(values, Tensor) and isinstance(points, Tensor) and isinstance(border, str)):
-        _check_tensors("spline_splat3d", values=values, points=points)
-        _check_border("spline_splat3d", border)
+        _check_spline("spline_splat3d", border, values=values, points=points)
     return torch.ops.cppcuda.spline_splat3d(values, points, size, order, border)
 
 
-def _check_border(op: str, border: Any) -> None:
-    """Raises TypeError if `border` is not a string; the operator checks the strings."""
+def _check_spline(op: str, border: Any, **tensors: Any) -> None:
+    """Raises TypeError for another argument than a tensor, or if `border` is not a string; the operator checks it."""
+    _check_tensors(op, **tensors)
     if not isinstance(border, str):
         raise TypeError(f"{op}: border must be a string, got {border!r}")
 

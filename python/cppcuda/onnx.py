@@ -130,9 +130,9 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     def grid_sample3d(input: Any, points: Any, padding_mode: str = "zeros", align_corners: bool = False) -> Any:
         return sample_volume("grid_sample3d", input, (points,), 3, padding_mode, align_corners)
 
-    def refuse_spline(name: str, what: str) -> Any:
+    def spline_splat(name: str) -> Any:
         def translate(*_: Any) -> Any:
-            raise ValueError(f"{name}: ONNX has no operator for {what}")
+            raise ValueError(f"{name}: ONNX has no operator for splats")
 
         return translate
 
@@ -334,8 +334,8 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
         ops.spline_sample3d.default: spline_sample("spline_sample3d"),
         ops.spline_prefilter2d.default: spline_prefilter("spline_prefilter2d"),
         ops.spline_prefilter3d.default: spline_prefilter("spline_prefilter3d"),
-        ops.spline_splat2d.default: refuse_spline("spline_splat2d", "splats"),
-        ops.spline_splat3d.default: refuse_spline("spline_splat3d", "splats"),
+        ops.spline_splat2d.default: spline_splat("spline_splat2d"),
+        ops.spline_splat3d.default: spline_splat("spline_splat3d"),
         ops.hash_grid.default: hash_grid,
         ops.upsample_bilinear2d.default: upsample_bilinear2d,
         ops.lltm_cell.default: lltm_cell,

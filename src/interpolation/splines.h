@@ -50,7 +50,8 @@ enum class Border : int {
   grid_constant,  // zeros
 };
 
-// Where a coefficient is taken from; only those of grid_constant have no place.
+// The index, in a line of n coefficients, of the one that coefficient i equals. Those outside of grid_constant equal
+// none; the caller leaves them out.
 CPPCUDA_HOST_DEVICE int64_t place_of(Border border, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   if (border == Border::nearest) return i < 0 ? 0 : n - 1;

@@ -242,28 +242,19 @@ def test_splines(axes: int, border: str) -> None:
     name = f"spline_sample{axes}d"
     sample = Sample("", (torch.rand(*(3, 4, 5)[:axes], 2), 12 * torch.rand(40, axes) - 4))
     function = lambda *tensors: getattr(cppcuda.functional, name)(*tensors, order=1, border=border)  # noqa: E731
-    (out,) = run(session(Function(function), sample), sample)
+    (out,) = run(session(function, sample), sample)
     assert_close([out], [function(*sample.tensors)], rtol=1e-5, atol=1e-5)
     cubic = lambda *tensors: getattr(cppcuda.functional, name)(*tensors, border=border)  # noqa: E731
     with refused(f"{name}: ONNX has no operator for order 3 with the border '{border}'"):
-        session(Function(cubic), sample)
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.function(*tensors)
+        session(cubic, sample)
 
 
 def test_filters_and_splats() -> None:
     image = torch.rand(3, 4, 2)
-    linear = Function(lambda t: cppcuda.functional.spline_prefilter2d(t, order=1))
+    linear = lambda t: cppcuda.functional.spline_prefilter2d(t, order=1)  # noqa: E731
     assert_close(run(session(linear, Sample("", (image,))), Sample("", (image,))), [image], rtol=0, atol=0)
     with refused("spline_prefilter2d: ONNX has no operator for the filter of order 3"):
-        session(Function(cppcuda.functional.spline_prefilter2d), Sample("", (image,)))
-    splat = Function(lambda v, p: cppcuda.functional.spline_splat2d(v, p, [3, 4]))
+        session(cppcuda.functional.spline_prefilter2d, Sample("", (image,)))
+    splat = lambda v, p: cppcuda.functional.spline_splat2d(v, p, [3, 4])  # noqa: E731
     with refused("spline_splat2d: ONNX has no operator for splats"):
         session(splat, Sample("", (torch.rand(5, 2), torch.rand(5, 2))))

@@ -169,6 +169,39 @@ struct GatherLoop {
   }
 };
 
+// The weights of a point's taps or, if a direction is given, their derivatives in it.
+template <class A>
+struct Weights {
+  Taps<A> axis[3];
+  A direction[3] = {};
+  bool has_direction;
+
+  // The factors of a line along the last axis: of its weights, and of their slopes.
+  struct Line {
+    A weight, slope;
+  };
+
+  template <class P>
+  CPPCUDA_HOST_DEVICE Weights(const Grid<P>& grid, int64_t b, int64_t n) : has_direction(grid.direction.data) {
+    CPPCUDA_UNROLL(3)
+    for (int d = 0; d < 3; ++d) {
+      grid.set(d, b, n, has_direction ? 2 : 1, axis[d]);
+      if (has_direction) direction[d] = grid.template along<A>(d, b, n);
+    }
+  }
+
+  CPPCUDA_HOST_DEVICE Line line(int z, int y) const {
+    const A of_z = axis[0].weight_of(0, z), of_y = axis[1].weight_of(0, y);
+    if (!has_direction) return {of_z * of_y, A(0)};
+    return {direction[0] * axis[0].weight_of(1, z) * of_y + direction[1] * of_z * axis[1].weight_of(1, y),
+            direction[2] * (of_z * of_y)};
+  }
+  CPPCUDA_HOST_DEVICE A weight(const Line& line, int x) const {
+    const A product = line.weight * pick(axis[2].weight[0], x);
+    return has_direction ? product + line.slope * pick(axis[2].weight[1], x) : product;
+  }
+};
+
 // table += w grad, or the derivative of w in the direction times grad. The coefficients of a batch are divided into
 // `shares` along an axis. Each is the work of one thread, which takes the points in order, so that the number of
 // threads does not change the sums. On CUDA they are sums of float atomics.
@@ -193,32 +226,24 @@ struct ScatterLoop {
 
  private:
   CPPCUDA_HOST_DEVICE void add(int64_t b, int64_t n, int64_t begin, int64_t end) const {
-    const int divided = grid.first_axis, terms = grid.direction.data != nullptr ? 2 : 1;
-    Taps<A> axis[3];
+    const int divided = grid.first_axis;
 #if !defined(__CUDA_ARCH__)
-    grid.set(divided, b, n, 0, axis[divided]);
+    Taps<A> taps;
+    grid.set(divided, b, n, 0, taps);
     bool is_mine = false;
-    for_taps(axis[divided].begin, axis[divided].end,
-             [&](int k) { is_mine |= axis[divided].place[k] >= begin && axis[divided].place[k] < end; });
+    for_taps(taps.begin, taps.end, [&](int k) { is_mine |= taps.place[k] >= begin && taps.place[k] < end; });
     if (!is_mine) return;
 #endif
-    A v[3] = {};
-    CPPCUDA_UNROLL(3)
-    for (int d = 0; d < 3; ++d) {
-      grid.set(d, b, n, terms, axis[d]);
-      if (terms == 2) v[d] = grid.template along<A>(d, b, n);
-    }
+    const Weights<A> weights(grid, b, n);
+    const Taps<A>(&axis)[3] = weights.axis;
     for (int z = axis[0].begin; z < axis[0].end; ++z) {
       for (int y = axis[1].begin; y < axis[1].end; ++y) {
         const int64_t row = pick(axis[0].place, z), column = pick(axis[1].place, y);
         const int64_t place = divided == 0 ? row : column;
         if (place < begin || place >= end) continue;
-        const A of_z = axis[0].weight_of(0, z), of_y = axis[1].weight_of(0, y), both = of_z * of_y;
-        A slope = 0;
-        if (terms == 2) slope = v[0] * axis[0].weight_of(1, z) * of_y + v[1] * of_z * axis[1].weight_of(1, y);
+        const auto line = weights.line(z, y);
         for (int x = axis[2].begin; x < axis[2].end; ++x) {
-          const A of_x = pick(axis[2].weight[0], x);
-          const A weight = terms == 1 ? both * of_x : slope * of_x + v[2] * both * pick(axis[2].weight[1], x);
+          const A weight = weights.weight(line, x);
           A* const to = &table(b, row, column, pick(axis[2].place, x), int64_t{0});
           for (int64_t f = 0; f < features; ++f) {
             const A term = weight * static_cast<A>(grad(b, n, f));
@@ -248,29 +273,20 @@ struct TermsLoop {
 
   CPPCUDA_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t points = grid.points.sizes[1], b = (first + i) / points, n = (first + i) % points;
-    const bool has_direction = grid.direction.data != nullptr;
-    Taps<A> axis[3];
-    A v[3] = {};
-    CPPCUDA_UNROLL(3)
-    for (int d = 0; d < 3; ++d) {
-      grid.set(d, b, n, has_direction ? 2 : 1, axis[d]);
-      if (has_direction) v[d] = grid.template along<A>(d, b, n);
-    }
+    const Weights<A> weights(grid, b, n);
+    const Taps<A>(&axis)[3] = weights.axis;
     const int taps = grid.order + 1;
     int64_t at = i;
     for (int z = 0; z < (grid.first_axis == 0 ? taps : 1); ++z) {
       for (int y = 0; y < taps; ++y) {
-        const A of_z = axis[0].weight_of(0, z), of_y = axis[1].weight_of(0, y);
-        A slope = 0;
-        if (has_direction) slope = v[0] * axis[0].weight_of(1, z) * of_y + v[1] * of_z * axis[1].weight_of(1, y);
+        const auto line = weights.line(z, y);
         for (int x = 0; x < taps; ++x, at += count) {
           const bool is_there = axis[0].has(z) && axis[1].has(y) && axis[2].has(x);
           const int64_t place = (pick(axis[0].place, z) * grid.size[1] + pick(axis[1].place, y)) * grid.size[2];
           const int64_t own = rows / grid.points.sizes[0] * b + place + pick(axis[2].place, x);
-          const A of_x = pick(axis[2].weight[0], x), both = of_z * of_y;
           row.set(at, is_there ? own : rows);
           term[at] = static_cast<int32_t>(at);
-          weight[at] = has_direction ? slope * of_x + v[2] * both * pick(axis[2].weight[1], x) : both * of_x;
+          weight[at] = weights.weight(line, x);
         }
       }
     }

@@ -40,70 +40,82 @@ auto outputs(const kit::Args<TheOp>& args) {
 // ---- kernels
 
 // [B?, D?, H, W, F] as [B?, D, H, W, F].
-Tensor as_volume(const Tensor& t, int64_t axes) { return t.defined() && axes == 2 ? t.unsqueeze(-4) : t; }
+Tensor as_volume(const Tensor& t, size_t axes) { return t.defined() && axes == 2 ? t.unsqueeze(-4) : t; }
 
-template <class P, class TheOp>
-Grid<P> grid_of(const kit::Args<TheOp>& args, at::IntArrayRef size, const Tensor& direction,
-                interpolation::Order derivative) {
-  const int64_t axes = static_cast<int64_t>(size.size());
-  Grid<P> grid{.points = kit::view_of<const P, 3>(args["points"]),
-               .direction = kit::view_of<const P, 3>(direction),
-               .size = {1, 1, 1},
-               .first_axis = static_cast<int>(3 - axes),
-               .order = static_cast<int>(args.template get<"order">()),
-               .border = interpolation::find_border(TheOp::base_name(), args.template get<"border">()),
-               .derivative = derivative};
-  std::copy(size.begin(), size.end(), grid.size + 3 - axes);
-  return grid;
-}
-
-struct Call {
+// What the functions of interpolation/dispatch.h call a lookup. Tables are images or volumes here.
+struct Spline {
   at::IntArrayRef size;  // [D, H, W] or [H, W]
-  Tensor direction = {}, input = {}, second = {}, grad = {}, out = {}, grad_points = {};
-  interpolation::Order derivative = {};
+  int64_t order;
+  Border border;
 
-  int64_t axes() const { return static_cast<int64_t>(size.size()); }
+  template <class P>
+  Grid<P> grid(const interpolation::Arguments& a) const {
+    Grid<P> result{.points = kit::view_of<const P, 3>(a.points),
+                   .direction = kit::view_of<const P, 3>(a.directions),
+                   .size = {1, 1, 1},
+                   .first_axis = static_cast<int>(3 - size.size()),
+                   .order = static_cast<int>(order),
+                   .border = border,
+                   .derivative = a.order};
+    std::copy(size.begin(), size.end(), result.size + 3 - size.size());
+    return result;
+  }
+
+  // The number of coefficients that a point depends on.
+  int64_t corners() const { return (order + 1) * (order + 1) * (size.size() == 3 ? order + 1 : 1); }
 };
 
-template <int K, class TheOp>
-void gather(const kit::Args<TheOp>& args, const Call& call) {
-  const Tensor& points = args["points"];
-  const Tensor& like = call.input.defined() ? call.input : call.second.defined() ? call.second : call.grad;
-  const Tensor input = as_volume(call.input, call.axes()), second = as_volume(call.second, call.axes());
-  const interpolation::Sums grad_points(call.grad_points);
-  kit::visit_dtypes(
-      like.scalar_type(), points.scalar_type(), [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
-        const auto grid = grid_of<P>(args, call.size, call.direction, call.derivative);
-        const int64_t features = like.size(-1), taps = 1 + grid.order;
-        kit::run(
-            points.device(),
-            GatherLoop<T, P, K>{.grid = grid,
-                                .input = kit::view_of<const T, 5>(input),
-                                .second = kit::view_of<const T, 5>(second),
-                                .grad = kit::view_of<const T, 3>(call.grad_points.defined() ? call.grad : Tensor()),
-                                .out = kit::view_of<T, 3>(call.out),
-                                .grad_points = kit::view_of<kit::opmath<T>, 3>(grad_points.get()),
-                                .features = features,
-                                .count = points.numel() / points.size(-1),
-                                .work = taps * taps * (call.axes() == 3 ? taps : 1) * features});
-      });
-  grad_points.finish();
+template <class TheOp>
+Spline spline_of(const kit::Args<TheOp>& args, at::IntArrayRef size) {
+  return {size, args.template get<"order">(),
+          interpolation::find_border(TheOp::base_name(), args.template get<"border">())};
 }
 
 template <class TheOp>
-void scatter(const kit::Args<TheOp>& args, const Call& call) {
-  const Tensor &points = args["points"], &grad = call.grad;
-  const Tensor input = as_volume(call.input, call.axes());
-  const interpolation::Sums table(input);
+Spline spline_of(const kit::Args<TheOp>& args) {
+  return spline_of(args, C10_AS_INTARRAYREF_SLOW(args.template get<"size">()));
+}
+
+template <int K>
+void gather_of_order(const Spline& spline, const interpolation::Arguments& a) {
+  const Tensor& like = a.out.defined() ? a.out : a.grad;
+  const Tensor input = as_volume(a.table, spline.size.size()), second = as_volume(a.second, spline.size.size());
+  const interpolation::Sums grad_points(a.grad_points);
+  kit::visit_dtypes(like.scalar_type(), a.points.scalar_type(),
+                    [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
+                      kit::run(a.points.device(),
+                               GatherLoop<T, P, K>{.grid = spline.grid<P>(a),
+                                                   .input = kit::view_of<const T, 5>(input),
+                                                   .second = kit::view_of<const T, 5>(second),
+                                                   .grad = kit::view_of<const T, 3>(a.grad),
+                                                   .out = kit::view_of<T, 3>(a.out),
+                                                   .grad_points = kit::view_of<kit::opmath<T>, 3>(grad_points.get()),
+                                                   .features = like.size(-1),
+                                                   .count = a.points.numel() / a.points.size(-1),
+                                                   .work = spline.corners() * like.size(-1)});
+                    });
+  grad_points.finish();
+}
+
+void gather(const Spline& spline, const interpolation::Arguments& a) {
+  const auto run = a.directions.defined()    ? gather_of_order<2>
+                   : a.grad_points.defined() ? gather_of_order<1>
+                                             : gather_of_order<0>;
+  run(spline, a);
+}
+
+void scatter(const Spline& spline, const interpolation::Arguments& a) {
+  const Tensor &points = a.points, &grad = a.grad;
+  const interpolation::Sums table(as_volume(a.table, spline.size.size()));
   table.zero();
   const auto run = [&]<class T, class P>(std::type_identity<T>, std::type_identity<P>) {
     using A = kit::opmath<T>;
-    const auto grid = grid_of<P>(args, call.size, call.direction, call.derivative);
-    const int64_t count = points.numel() / points.size(-1), batches = grid.points.sizes[0], features = grad.size(-1);
-    const int64_t taps = 1 + grid.order, corners = taps * taps * (call.axes() == 3 ? taps : 1);
+    const auto grid = spline.grid<P>(a);
+    const int64_t batches = interpolation::batches(points), count = points.size(-2), features = grad.size(-1);
+    const int64_t corners = spline.corners();
     if (points.is_cuda() && at::globalContext().deterministicAlgorithms()) {
       const interpolation::SumParams<T> sums{.batches = batches,
-                                             .points = count / batches,
+                                             .points = count,
                                              .levels = 1,
                                              .features = features,
                                              .rows = batches * grid.size[0] * grid.size[1] * grid.size[2],
@@ -120,14 +132,14 @@ void scatter(const kit::Args<TheOp>& args, const Call& call) {
                                                .work = corners});
       });
     }
-    const int64_t shares = std::clamp<int64_t>(at::get_num_threads() / batches, 1, call.size[0]);
+    const int64_t shares = std::clamp<int64_t>(at::get_num_threads() / batches, 1, spline.size[0]);
     kit::run(points.device(), ScatterLoop<T, P>{.grid = grid,
                                                 .grad = kit::view_of<const T, 3>(grad),
                                                 .table = kit::view_of<A, 5>(table.get()),
                                                 .features = features,
                                                 .shares = shares,
-                                                .count = points.is_cuda() ? count : batches * shares,
-                                                .work = corners * features * (points.is_cuda() ? 1 : count / batches)});
+                                                .count = batches * (points.is_cuda() ? count : shares),
+                                                .work = corners * features * (points.is_cuda() ? 1 : count)});
   };
   kit::visit_dtypes(grad.scalar_type(), points.scalar_type(), run);
   table.finish();
@@ -136,48 +148,30 @@ void scatter(const kit::Args<TheOp>& args, const Call& call) {
 template <class F>
 void forward(const kit::Args<typename F::Forward>& args, const kit::Outputs<typename F::Forward>& out) {
   const Tensor &input = args["input"], &points = args["points"];
-  if (out["output"].numel() == 0) return;
   const int64_t axes = points.size(-1);
-  gather<0>(args, {.size = input.sizes().slice(input.dim() - 1 - axes, axes), .input = input, .out = out["output"]});
+  const auto size = input.sizes().slice(input.dim() - 1 - axes, axes);
+  interpolation::run_forward(spline_of(args, size), input, points, out["output"]);
 }
 
 template <class F>
 void backward(const kit::Args<typename F::Backward>& args, const kit::Outputs<typename F::Backward>& out) {
-  const Tensor &grad = args["grad"], &grad_input = out["grad(input)"], &grad_points = out["grad(points)"];
-  if (grad.numel() == 0) return interpolation::clear({grad_input, grad_points});
-  const auto size = C10_AS_INTARRAYREF_SLOW(args.template get<"size">());
-  if (grad_points.defined()) {
-    gather<1>(args, {.size = size, .input = args["input"], .grad = grad, .grad_points = grad_points});
-  }
-  if (grad_input.defined()) scatter(args, {.size = size, .input = grad_input, .grad = grad});
+  interpolation::run_backward(spline_of(args), args["grad"], args["input"], args["points"], out["grad(input)"],
+                              out["grad(points)"]);
 }
 
 template <class F>
 void double_backward(const kit::Args<typename F::DoubleBackward>& args,
                      const kit::Outputs<typename F::DoubleBackward>& out) {
-  const Tensor &grad = args["grad"], &grad_input = out["grad(input)"];
-  if (grad.numel() == 0) return interpolation::clear({grad_input, out["grad(points)"]});
-  Call call{.size = C10_AS_INTARRAYREF_SLOW(args.template get<"size">()),
-            .direction = args["grad_grad_points"],
-            .input = args["input"],
-            .second = args["grad_grad_input"],
-            .grad = grad,
-            .out = out["grad(grad)"],
-            .grad_points = out["grad(points)"],
-            .derivative = interpolation::order_of(F::DoubleBackward::base_name(), args.template get<"derivative">(),
-                                                  args["points"])};
-  if (call.out.defined() || call.grad_points.defined()) gather<2>(args, call);
-  if (!grad_input.defined()) return;
-  call.input = grad_input;
-  scatter(args, call);
+  const auto order =
+      interpolation::order_of(F::DoubleBackward::base_name(), args.template get<"derivative">(), args["points"]);
+  interpolation::run_double_backward(spline_of(args), args["grad"], args["input"], args["points"],
+                                     args["grad_grad_input"], args["grad_grad_points"], order, out["grad(grad)"],
+                                     out["grad(input)"], out["grad(points)"]);
 }
 
 template <class F>
 void splat(const kit::Args<typename F::Splat>& args, const kit::Outputs<typename F::Splat>& out) {
-  if (args["values"].numel() == 0) return interpolation::clear({out["output"]});
-  scatter(
-      args,
-      {.size = C10_AS_INTARRAYREF_SLOW(args.template get<"size">()), .input = out["output"], .grad = args["values"]});
+  interpolation::run_backward(spline_of(args), args["values"], {}, args["points"], out["output"], {});
 }
 
 // A splat is the gradient of the coefficients, so its derivatives are those of Backward.
